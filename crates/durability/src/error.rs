@@ -62,6 +62,14 @@ pub enum DurabilityError {
         /// Why it is needed.
         why: &'static str,
     },
+    /// What the files say of a table is refused by who makes it.
+    #[error("table {table}: {why}")]
+    Refused {
+        /// Its name, or its number.
+        table: String,
+        /// Why.
+        why: String,
+    },
     /// An earlier failure after which nothing can be trusted.
     #[error(
         "the data are not written any more, since {why}. Start the server again: it goes on with what is on the disk"

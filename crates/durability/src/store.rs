@@ -131,22 +131,29 @@ impl Store {
     }
 
     /// Lets the recovery of `table` begin with this complete snapshot, and removes the one before. One that
-    /// covers no more of the log than that, or whose table is gone, is removed itself.
+    /// covers less of the log than that, or whose table is gone, is removed itself.
     ///
     /// # Errors
     /// As [`Store::change`].
     pub fn name_snapshot(&mut self, table: u32, name: SnapshotName) -> Result<(), DurabilityError> {
-        let Some(entry) = self.catalogue.tables.get(&table) else { return self.remove_snapshot(name) };
+        let Some(entry) = self.catalogue.tables.get(&table) else {
+            self.remove_snapshot(name);
+            return Ok(());
+        };
         let former = entry.snapshot;
-        if former.is_some_and(|former| former.position >= name.position) {
-            return self.remove_snapshot(name);
+        if former.is_some_and(|former| former.position > name.position) {
+            self.remove_snapshot(name);
+            return Ok(());
         }
         self.change(|catalogue| {
             if let Some(entry) = catalogue.tables.get_mut(&table) {
                 entry.snapshot = Some(name);
             }
         })?;
-        former.map_or(Ok(()), |former| self.remove_snapshot(former))
+        if let Some(former) = former {
+            self.remove_snapshot(former);
+        }
+        Ok(())
     }
 
     /// Takes a table, and its snapshot, out of the catalogue.
@@ -156,7 +163,10 @@ impl Store {
     pub fn drop_table(&mut self, table: u32) -> Result<(), DurabilityError> {
         let snapshot = self.catalogue.tables.get(&table).and_then(|entry| entry.snapshot);
         self.change(|catalogue| _ = catalogue.tables.remove(&table))?;
-        snapshot.map_or(Ok(()), |snapshot| self.remove_snapshot(snapshot))
+        if let Some(snapshot) = snapshot {
+            self.remove_snapshot(snapshot);
+        }
+        Ok(())
     }
 
     /// Removes the segments that no recovery needs: all of their records are before `end`, and covered by
@@ -212,8 +222,9 @@ impl Store {
         Ok(())
     }
 
-    fn remove_snapshot(&self, name: SnapshotName) -> Result<(), DurabilityError> {
-        self.remove(&snapshot::file_name(name.number))
+    /// One that is not removed now is at the next start: nothing names it.
+    fn remove_snapshot(&self, name: SnapshotName) {
+        let _ = self.remove(&snapshot::file_name(name.number));
     }
 
     fn remove(&self, name: &str) -> Result<(), DurabilityError> {

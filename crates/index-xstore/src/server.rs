@@ -45,6 +45,7 @@ mod stats;
 mod train;
 mod tree;
 mod update;
+mod versioned;
 mod write_many;
 
 pub use block_leaf::{BlockLeaf, LatchedBlockLeaf};

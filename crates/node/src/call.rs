@@ -52,9 +52,10 @@ impl Calls {
         &mut self,
         client: ClientId,
         ticket: Ticket,
-        request: Request<'_>,
+        frame: &[u8],
         answer: &mut ReplyWriter<'_>,
     ) -> Result<(u64, Answer), ServerError> {
+        let request = Request::decode(frame)?;
         self.view.refresh(&self.state.tables);
         let table = match request {
             Request::Control(body) => return Ok((self.control(client, body, answer)?, Answer::Now)),
@@ -72,7 +73,8 @@ impl Calls {
         let mut call = Call { client, scratch, answer, message_bytes_max, ticket, late_replies, when };
         let table = self.view.get(table)?;
         table.check(&request, call.room_bytes())?;
-        let executed = table.hosted().execute(&request, &mut call)?;
+        let submitted = self.state.durable.as_ref().and_then(|log| log.submit(&request, frame, &mut call));
+        let executed = submitted.unwrap_or_else(|| table.hosted().execute(&request, &mut call))?;
         if executed.wakes_background {
             self.state.background.raise();
         }
@@ -90,14 +92,14 @@ impl Calls {
 }
 
 impl CallHandler for Calls {
-    fn handle(&mut self, client: ClientId, ticket: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
+    fn handle(&mut self, client: ClientId, ticket: Ticket, frame: &[u8], reply: &mut Vec<u8>) -> Answer {
         let client = Listeners::client_of(self.listener, client);
         let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = self.message_bytes_max();
         let mut when = Answer::Now;
         let operations = answer(&state.failure, &name, limit_bytes, reply, |reply| {
-            let (request, reply) = (Request::decode(request)?, &mut ReplyWriter::new(reply));
-            let (operations, own) = self.execute(client, ticket, request, reply)?;
+            let reply = &mut ReplyWriter::new(reply);
+            let (operations, own) = self.execute(client, ticket, frame, reply)?;
             when = own;
             Ok(operations)
         });

@@ -16,6 +16,7 @@ use farsight_protocol::{
 };
 
 use crate::late_reply::LateReplies;
+use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
 use crate::rolex::PooledTable;
 use crate::x_store::Part;
@@ -112,6 +113,11 @@ pub trait HostedTable: Send + Sync {
 
     /// Its blocks, if compute nodes are given them.
     fn blocks(&self) -> Option<&PooledTable> {
+        None
+    }
+
+    /// What the log needs of it, if its engine has a log.
+    fn logged(&self) -> Option<&dyn LoggedTable> {
         None
     }
 

@@ -15,6 +15,9 @@ pub enum StartError {
         /// The number requested.
         got: usize,
     },
+    /// Its directory of data cannot be used.
+    #[error(transparent)]
+    Data(farsight_durability::DurabilityError),
     /// A lease that is shorter than a busy machine's pauses, or longer than anybody waits.
     #[error("a lease lasts {min:?} to {max:?}, not {got:?}")]
     Lease {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{Listener, ServerPort, Ticket};
-use farsight_protocol::{ErrorCode, ReplyWriter, ServerError};
+use farsight_protocol::{ErrorCode, HEADER_BYTES, ReplyWriter, ServerError};
 
 /// What a call that nobody answers any more is refused with.
 const LET_GO: &str = "the table let go of this call before it answered: nobody knows how far it came";
@@ -103,6 +103,26 @@ impl LateReply {
         if let Some(reply) = self.reply.take() {
             self.worker.push(self.ticket, reply);
         }
+    }
+
+    /// Answers the call by what `write` writes, instead of what was put off. It is no longer than that.
+    pub fn answer(mut self, write: impl FnOnce(&mut ReplyWriter<'_>)) {
+        if let Some(reply) = &mut self.reply {
+            write(&mut ReplyWriter::new(reply));
+        }
+        self.send();
+    }
+
+    /// Refuses the call. The words are cut where what was put off is shorter.
+    pub fn refuse(mut self, error: &ServerError) {
+        if let Some(reply) = &mut self.reply {
+            let room_bytes = reply.len().max(LET_GO_BYTES) - HEADER_BYTES;
+            let end =
+                (0..=room_bytes.min(error.text.len())).rev().find(|end| error.text.is_char_boundary(*end));
+            let text = &error.text[..end.unwrap_or(0)];
+            ReplyWriter::new(reply).refuse(&ServerError::new(error.code, text));
+        }
+        self.send();
     }
 }
 

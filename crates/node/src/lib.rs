@@ -31,6 +31,7 @@ mod background;
 mod bulk_load;
 mod call;
 mod compute_nodes;
+mod durable;
 mod engine;
 mod error;
 mod failure;
@@ -40,6 +41,7 @@ pub mod injected;
 mod late_reply;
 mod leases;
 mod listeners;
+mod logged;
 mod memory_limit;
 mod new_table;
 mod node;
@@ -61,6 +63,7 @@ pub use answer::answer;
 pub use background::{Background, BackgroundState};
 pub use bulk_load::{Loader, Loading, Piece};
 pub use call::Calls;
+pub use durable::{Ack, DataOptions, Sequencer, Snapshots};
 pub use engine::{
     BackgroundWork, Call, Executed, FindHosting, HostedStats, HostedTable, Hosting, NodeEngine, NodeEngines,
     Scratch,
@@ -69,6 +72,7 @@ pub use error::{ShutdownError, StartError};
 pub use failure::Failure;
 pub use late_reply::LateReply;
 pub use listeners::Listeners;
+pub use logged::{LoggedTable, VersionedLoad};
 pub use new_table::NewTable;
 pub use node::{Node, NodeHandle};
 pub use options::NodeOptions;

@@ -56,6 +56,7 @@ impl Node {
         let clock = SystemClock::new();
         let state = NodeState::new(listeners, options, clock.now())?;
         prefault::take(&state, options, taken_bytes)?;
+        let sequencer = state.recover().map_err(StartError::Data)?;
         // Not before: who connects would wait for what was to be taken first.
         state.listeners.open().map_err(StartError::Listen)?;
         let wake = {
@@ -63,9 +64,17 @@ impl Node {
             move || {
                 state.listeners.wake();
                 state.wake_background();
+                state.durable.iter().for_each(|durable| durable.wake());
             }
         };
         let mut threads = Threads::new(Arc::clone(&state.failure), wake);
+        if let Some(mut sequencer) = sequencer {
+            threads.spawn("log", move |stop| sequencer.run(stop))?;
+        }
+        if let Some(durable) = &state.durable {
+            let mut snapshots = durable.snapshots(&state);
+            threads.spawn("snapshots", move |stop| snapshots.run(stop))?;
+        }
         threads.serve(&state, options.workers, &clock)?;
         let (training, by_clock) = (Arc::clone(&state), clock.clone());
         threads.spawn("training", move |stop| train(&training, &by_clock, stop))?;

@@ -6,7 +6,7 @@ use farsight_model::TrainOptions;
 use farsight_protocol::LEASE_MAX;
 
 use crate::engine::{self, FindHosting};
-use crate::{StartError, process};
+use crate::{DataOptions, StartError, process};
 
 /// The lease where a fence ends connections at most.
 const LEASE_OF_CONNECTIONS: Duration = Duration::from_millis(500);
@@ -38,6 +38,8 @@ pub struct NodeOptions {
     pub lease: Option<Duration>,
     /// Why clients cannot write this node's memory one-sided, if they cannot: then no ROLEX table is made.
     pub read_only: Option<String>,
+    /// Where it keeps its tables, if they are to be there after a restart. Default: nowhere.
+    pub data: Option<DataOptions>,
     /// The engines whose tables it can have. Default: those of [`Engines`](farsight_index::Engines).
     pub engines: FindHosting,
 }
@@ -52,6 +54,7 @@ impl Default for NodeOptions {
             training: TrainOptions::default(),
             lease: None,
             read_only: None,
+            data: None,
             engines: engine::REGISTERED,
         }
     }

@@ -12,6 +12,7 @@ use farsight_protocol::{ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATI
 
 use crate::call::Calls;
 use crate::compute_nodes::{ComputeNodes, Identity};
+use crate::durable::Durable;
 use crate::leases::Leases;
 use crate::memory_limit::MemoryLimit;
 use crate::signal::Signal;
@@ -23,6 +24,8 @@ pub struct NodeState {
     /// One a fabric and address, at least one; the first creates the regions.
     pub(crate) listeners: Listeners,
     pub(crate) tables: Tables,
+    /// What keeps them on a disk, if anything does.
+    pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) failure: Arc<Failure>,
     /// Raised when there is work for the background.
     pub(crate) background: Signal,
@@ -35,7 +38,7 @@ pub struct NodeState {
     lease_said: OnceLock<()>,
     /// Clients that have ended, for the background.
     departed: Mutex<Vec<ClientId>>,
-    started: MonotonicNs,
+    pub(crate) started: MonotonicNs,
     calls: AtomicU64,
     operations: AtomicU64,
 }
@@ -61,9 +64,11 @@ impl NodeState {
         let lease = options.lease(listeners.end_processes())?;
         // One epoch for all addresses, whichever a client came by.
         let epoch = listeners.get(0).epoch();
+        let durable = options.data.as_ref().map(Durable::open).transpose()?;
         Ok(Arc::new(Self {
             listeners,
-            tables: Tables::new(epoch, options.clone()),
+            tables: Tables::new(epoch, options.clone(), durable.clone()),
+            durable,
             failure: Arc::default(),
             background: Signal::default(),
             epoch,
@@ -157,6 +162,11 @@ impl NodeState {
         let departed = std::mem::take(&mut *self.departed.lock().unwrap_or_else(PoisonError::into_inner));
         if departed.is_empty() {
             return;
+        }
+        if let Some(durable) = &self.durable {
+            for client in &departed {
+                durable.forget(*client);
+            }
         }
         for table in self.tables.all() {
             for client in &departed {

@@ -25,6 +25,7 @@ use farsight_protocol::{
     Blocks, ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableId, TableLayout,
 };
 
+use crate::durable::{self, Durable};
 use crate::engine::{self, Hosting};
 use crate::memory_limit::MemoryLimit;
 use crate::new_table::NewTable;
@@ -50,6 +51,8 @@ pub(crate) struct Tables {
     prepared: Mutex<VecDeque<Arc<dyn Region>>>,
     options: NodeOptions,
     memory_limit: Option<Arc<MemoryLimit>>,
+    /// What keeps them on a disk, if anything does.
+    durable: Option<Arc<Durable>>,
 }
 
 #[derive(Default)]
@@ -69,17 +72,19 @@ struct Catalogue {
 
 impl Tables {
     /// No tables; those to come are made as `options` say.
-    pub(crate) fn new(epoch: Epoch, options: NodeOptions) -> Self {
+    pub(crate) fn new(epoch: Epoch, options: NodeOptions, durable: Option<Arc<Durable>>) -> Self {
         let memory_limit = options.memory_limit_bytes.map(MemoryLimit::of_process);
+        let next_id = durable.as_ref().map_or(0, |durable| durable.next_table());
         Self {
             epoch,
-            catalogue: RwLock::default(),
+            catalogue: RwLock::new(Catalogue { next_id, ..Catalogue::default() }),
             version: AtomicU64::new(0),
             place: OnceLock::new(),
             changing: Mutex::default(),
             prepared: Mutex::default(),
             options,
             memory_limit,
+            durable,
         }
     }
 
@@ -163,6 +168,37 @@ impl Tables {
             return Ok(table);
         }
         let id = self.number_for(&layout, &place, id)?;
+        self.make(listeners, &hosting, layout, place, id, |layout| match &self.durable {
+            Some(durable) => durable.create_table(id, layout),
+            None => Ok(()),
+        })
+    }
+
+    /// Makes a table again that a node's directory of data names.
+    pub(crate) fn restore(
+        &self,
+        listeners: &Listeners,
+        id: TableId,
+        mut layout: TableLayout,
+        place: PoolPlace,
+    ) -> Result<Arc<Table>, ServerError> {
+        let _changing = lock(&self.changing);
+        // Its leaves are of this release.
+        layout.format_version = FORMAT_VERSION;
+        let hosting = self.hosting(&layout, &place)?;
+        self.make(listeners, &hosting, layout, place, id, |_| Ok(()))
+    }
+
+    /// Makes a table, and shows it once `kept` says that it is kept.
+    fn make(
+        &self,
+        listeners: &Listeners,
+        hosting: &Hosting,
+        layout: TableLayout,
+        place: PoolPlace,
+        id: TableId,
+        kept: impl FnOnce(&TableLayout) -> Result<(), ServerError>,
+    ) -> Result<Arc<Table>, ServerError> {
         let is_coordinator = place.index == 0;
         let new = NewTable::new(
             &layout,
@@ -171,14 +207,20 @@ impl Tables {
             (&self.options, self.memory_limit.as_ref()),
             &self.prepared,
         );
-        let hosted = (hosting.host)(&new).inspect_err(|_| new.withdraw_regions())?;
-        let shared_name = Arc::clone(new.name());
+        let hosted = (hosting.host)(&new).and_then(|hosted| {
+            if self.durable.is_some() && hosted.logged().is_none() {
+                return Err(durable::no_log(hosting.kind.name));
+            }
+            kept(&layout).map(|()| hosted)
+        });
+        let hosted = hosted.inspect_err(|_| new.withdraw_regions())?;
+        let (name, shared_name) = (layout.definition.name.clone(), Arc::clone(new.name()));
         let table = Arc::new(Table::new(id, layout, place.clone(), shared_name, hosted));
         self.place.get_or_init(|| place);
         self.change(|catalogue| {
             if is_coordinator {
                 catalogue.by_name.insert(name, id);
-                catalogue.next_id = id.0 + 1;
+                catalogue.next_id = catalogue.next_id.max(id.0 + 1);
             }
             catalogue.by_id.insert(id, Arc::clone(&table));
         });
@@ -192,6 +234,9 @@ impl Tables {
             ServerError::new(ErrorCode::BadRequest, text)
         })?;
         engine::check(&hosting, layout, place.epochs.len())?;
+        if self.durable.is_some() {
+            Durable::check(layout, place.epochs.len())?;
+        }
         if layout.format_version == FORMAT_VERSION {
             return Ok(hosting);
         }

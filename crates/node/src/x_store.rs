@@ -2,6 +2,7 @@
 
 mod background;
 mod call;
+mod logged;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use farsight_protocol::{
 
 use crate::bulk_load::{Loader, Loading};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
+use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
 use background::Work;
@@ -159,6 +161,10 @@ impl HostedTable for Part {
         // Acquire: partner is the Release store in `set_training_done`.
         let done = self.training_done.load(Ordering::Acquire);
         (self.models.pending() as u64).max(u64::from(done != self.training_wanted()))
+    }
+
+    fn logged(&self) -> Option<&dyn LoggedTable> {
+        Some(self)
     }
 
     fn leave_out_versions(&self, last: u64) -> bool {

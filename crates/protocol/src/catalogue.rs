@@ -113,6 +113,26 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
+    /// Its bytes, as a directory of data keeps them.
+    ///
+    /// # Panics
+    /// Never: a layout always serializes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("a layout serializes")
+    }
+
+    /// The layout of these bytes.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadRequest`] for bytes that are none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ServerError> {
+        postcard::from_bytes(bytes).map_err(|error| {
+            let text = format!("what is kept of its definition is none: {error}");
+            ServerError::new(ErrorCode::BadRequest, text)
+        })
+    }
+
     /// True if a table that is made so was made as `wanted`, whatever it is called now.
     #[must_use]
     pub fn is_as_made(&self, wanted: &Self) -> bool {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Waited};
+use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Place, Waited};
 use farsight_layout::Fences;
 use farsight_model::shortest_fence;
 
@@ -40,6 +40,35 @@ pub struct BulkLoaded {
 struct LeafPairs {
     keys: Vec<u64>,
     values: Vec<u8>,
+    /// Empty if the tree gives them.
+    versions: Vec<u64>,
+}
+
+impl LeafPairs {
+    /// The version of the first pair: its own, or the first of as many that the tree gives.
+    fn first_version<F: LeafFormat>(&self, tree: &XTree<F>) -> Option<u64> {
+        self.versions.first().copied().or_else(|| tree.take_versions(self.keys.len() as u64))
+    }
+
+    /// Fills a leaf that nobody reads yet, or that is shown by this.
+    fn fill(&self, leaf: &mut impl LatchedLeaf, span: LeafSpan, first_version: u64, value_bytes: usize) {
+        leaf.fill(span, &self.keys, &self.values, first_version);
+        let own = self.versions.iter().zip(&self.keys).zip(self.values.chunks_exact(value_bytes));
+        for (((version, key), value), consecutive) in own.zip(first_version..) {
+            // In a leaf just filled, a pair of another version is written anew in its place.
+            if *version != consecutive
+                && let Place::Here(slot) = leaf.find(*key)
+            {
+                leaf.update(slot, *version, value);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.values.clear();
+        self.versions.clear();
+    }
 }
 
 /// A load under way. Nothing of it is visible before [`BulkLoader::finish`].
@@ -108,19 +137,32 @@ impl<F: LeafFormat> BulkLoader<F> {
     /// [`BulkLoadError`] naming the pair: keys that do not ascend, a value of another size, a full region.
     /// The load cannot be continued after an error.
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), BulkLoadError> {
+        self.push_pair(key, value, None)
+    }
+
+    /// Appends a pair that has its version already. All pairs of a load have, or none.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::push`].
+    pub fn push_versioned(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), BulkLoadError> {
+        self.tree.leave_out_versions(version);
+        self.push_pair(key, value, Some(version))
+    }
+
+    fn push_pair(&mut self, key: u64, value: &[u8], version: Option<u64>) -> Result<(), BulkLoadError> {
         let index = self.pairs;
         match self.last_key {
             Some(previous) if previous > key => return Err(BulkLoadError::Unsorted { index, key, previous }),
             Some(previous) if previous == key => return Err(BulkLoadError::Duplicate { index, key }),
             _ => {}
         }
-        self.store(key, value).map_err(|error| BulkLoadError::Write { index, error })?;
+        self.store(key, value, version).map_err(|error| BulkLoadError::Write { index, error })?;
         self.last_key = Some(key);
         self.pairs += 1;
         Ok(())
     }
 
-    fn store(&mut self, key: u64, value: &[u8]) -> Result<(), WriteError> {
+    fn store(&mut self, key: u64, value: &[u8], version: Option<u64>) -> Result<(), WriteError> {
         self.tree.check_value(key, value)?;
         let full = self.tree.format.bulk_load_pairs();
         let collected = if self.leaves.is_empty() { &self.first } else { &self.current };
@@ -136,6 +178,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         let collected = if self.leaves.is_empty() { &mut self.first } else { &mut self.current };
         collected.keys.push(key);
         collected.values.extend_from_slice(value);
+        collected.versions.extend(version);
         Ok(())
     }
 
@@ -144,12 +187,11 @@ impl<F: LeafFormat> BulkLoader<F> {
         let Some(&(low, number)) = self.leaves.last() else { return Ok(()) };
         let tree = &self.tree;
         let mut leaf = tree.latch_unnamed(low, number)?;
-        let count = self.current.keys.len() as u64;
-        let version = tree.take_versions(count).ok_or(WriteError::VersionsExhausted { key: low })?;
+        let version = self.current.first_version(tree).ok_or(WriteError::VersionsExhausted { key: low })?;
         let span = LeafSpan { fences: Fences { low, high }, next };
-        leaf.fill(span, &self.current.keys, &self.current.values, version);
-        self.current.keys.clear();
-        self.current.values.clear();
+        self.current.fill(&mut leaf, span, version, tree.format.value_bytes());
+        drop(leaf);
+        self.current.clear();
         Ok(())
     }
 
@@ -189,8 +231,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         let Some(parent) = tree.arena.node(route.parent).and_then(|node| node.try_lock(route.version)) else {
             return Ok(false);
         };
-        let count = self.first.keys.len() as u64;
-        let Some(version) = tree.take_versions(count) else {
+        let Some(version) = self.first.first_version(tree) else {
             return Err(failed(WriteError::VersionsExhausted { key: 0 }));
         };
         let second = self.leaves.first();
@@ -199,7 +240,7 @@ impl<F: LeafFormat> BulkLoader<F> {
             next: second.map_or(LeafNumber::NONE, |leaf| leaf.1),
         };
         let root = self.build_inner_levels(route.leaf);
-        leaf.fill(span, &self.first.keys, &self.first.values, version);
+        self.first.fill(&mut leaf, span, version, tree.format.value_bytes());
         // Release: the inner nodes' contents. Partner: the Acquire loads of `root`.
         tree.root.store(root, Ordering::Release);
         // A writer that still holds a route through the old parent must not put separators there.

@@ -32,7 +32,7 @@ pub struct XTree<F> {
     pub(super) listener: Arc<dyn LeafListener>,
     /// The leaf that was written last: where an ascending run goes on.
     pub(super) last_leaf: AtomicU32,
-    versions_taken: AtomicU64,
+    pub(super) versions_taken: AtomicU64,
 }
 
 impl<F: LeafFormat> XTree<F> {

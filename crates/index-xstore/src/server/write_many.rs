@@ -70,7 +70,7 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     /// Adds what a batch did to the tree's counts, and tells the listener which leaves it changed.
-    fn flush(&self, tally: &mut Tally) {
+    pub(super) fn flush(&self, tally: &mut Tally) {
         self.counters.add(tally);
         if !tally.changed.is_empty() {
             self.listener.leaves_changed(&tally.changed);

@@ -28,6 +28,9 @@ impl Tables {
         let changing = lock(&self.changing);
         let table = self.open(name)?;
         let has_others = table.place().epochs.len() > 1;
+        if let Some(durable) = &self.durable {
+            durable.drop_table(table.id())?;
+        }
         self.change(|catalogue| {
             catalogue.by_name.remove(name);
             catalogue.by_id.remove(&table.id());

@@ -16,6 +16,9 @@ impl Tables {
                 format!("table {from:?} cannot be called {to:?}: another table is. Drop it, or swap both");
             return Err(ServerError::new(ErrorCode::TableExists, text));
         }
+        if let Some(durable) = &self.durable {
+            durable.rename_tables(&[(table.id(), to)])?;
+        }
         self.change(|catalogue| {
             table.name().set(to);
             catalogue.by_name.remove(from);
@@ -30,6 +33,9 @@ impl Tables {
     pub(crate) fn swap(&self, listeners: &Listeners, first: &str, second: &str) -> Result<(), ServerError> {
         let changing = lock(&self.changing);
         let (one, other) = (self.open(first)?, self.open(second)?);
+        if let Some(durable) = &self.durable {
+            durable.rename_tables(&[(one.id(), second), (other.id(), first)])?;
+        }
         self.change(|catalogue| {
             one.name().set(second);
             other.name().set(first);

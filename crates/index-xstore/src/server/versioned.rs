@@ -1,0 +1,71 @@
+//! Writes whose version was drawn before: those of a log, applied once they are durable, or found again.
+//!
+//! Invariant: of two such writes of a key the one of the greater version counts, whatever their order.
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_index::{LatchedLeaf, LeafFormat, Place};
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+use super::error::WriteError;
+use super::stats::Tally;
+use super::tree::XTree;
+
+impl<F: LeafFormat> XTree<F> {
+    /// Draws a version for a write of `key` that comes later.
+    ///
+    /// # Errors
+    /// [`WriteError::VersionsExhausted`].
+    pub fn draw_version(&self, key: u64) -> Result<u64, WriteError> {
+        self.next_version(key)
+    }
+
+    /// The greatest version that was drawn or left out.
+    #[must_use]
+    pub fn version_max(&self) -> u64 {
+        // Relaxed: as in `take_versions`.
+        self.versions_taken.load(Ordering::Relaxed)
+    }
+
+    /// Stores a pair of this version; without a value, removes the key. Nothing changes if the key has that
+    /// version or a greater one. Returns whether `hint` led to the key's leaf.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn apply(
+        &self,
+        key: u64,
+        version: u64,
+        value: Option<&[u8]>,
+        hint: LeafNumber,
+    ) -> Result<bool, WriteError> {
+        if let Some(value) = value {
+            self.check_operand(WriteOperation::Put, key, value)?;
+        }
+        // Relaxed: a guess.
+        let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
+        let mut latched = self.latch(key, hint, tally.last_leaf, None)?;
+        let is_hinted = latched.is_hinted;
+        tally.last_leaf = latched.number;
+        tally.hint_hits += u64::from(is_hinted);
+        tally.descents += u64::from(!is_hinted);
+        match (latched.place, value) {
+            (Place::Here(slot), _) if latched.leaf.version(slot) >= version => {}
+            (Place::Here(slot), Some(value)) => latched.leaf.update(slot, version, value),
+            (Place::Here(_), None) => {
+                let outcome = self.remove_latched(latched, &mut tally);
+                tally.note(outcome);
+            }
+            (_, Some(value)) => {
+                if !latched.leaf.insert(key, version, value) {
+                    self.add_to_full(latched, key, version, value, &mut tally)?;
+                }
+                tally.note(WriteOutcome::Inserted(version));
+            }
+            (_, None) => {}
+        }
+        self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
+        self.flush(&mut tally);
+        Ok(is_hinted)
+    }
+}

@@ -1,0 +1,273 @@
+//! A node that keeps its tables on a disk: what its threads share for that.
+//!
+//! Invariant: what a client was told of a write, and what any client has read, is found after a restart. That
+//! is so where writes are acknowledged when they are durable. docs/protocol/durability.md has the protocol.
+//!
+//! Threads: workers hand calls that write to the [`Sequencer`], and answer nothing. It writes the tables.
+//! [`Snapshots`] keep the log short.
+
+mod group;
+mod load;
+mod queue;
+mod recovery;
+mod sequencer;
+mod snapshots;
+
+use std::fmt;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::ClientId;
+use farsight_durability::disk::Disk;
+use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
+use farsight_protocol::{ErrorCode, HEADER_BYTES, Request, ServerError, TableId, TableLayout};
+
+use self::queue::{Due, Queue, WaitingCall};
+use crate::engine::{Call, Executed};
+use crate::signal::Signal;
+use crate::{NodeState, StartError};
+pub use sequencer::Sequencer;
+pub use snapshots::Snapshots;
+
+/// The longest that a snapshot waits for the sequencer.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// Words of the room that is kept for a refusal.
+const REFUSAL_WORDS: usize = 64;
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ack {
+    /// When it is durable: a crash of the machine loses nothing that anybody was told or has read.
+    #[default]
+    Durable,
+    /// When it is in memory and handed to the system. A crash of the process loses nothing, one of the
+    /// machine the last moments: about 50 ms.
+    Memory,
+}
+
+/// Where a node keeps its tables.
+#[derive(Clone)]
+pub struct DataOptions {
+    /// The directory.
+    pub disk: Arc<dyn Disk>,
+    /// When writes are acknowledged.
+    pub ack: Ack,
+    /// How the log is written.
+    pub log: LogOptions,
+    /// Snapshots are made when the log has grown by so many bytes, and by more than the tables have.
+    pub snapshot_bytes: u64,
+}
+
+impl DataOptions {
+    /// The directory of this disk; writes are acknowledged when they are durable.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, ack: Ack::default(), log: LogOptions::default(), snapshot_bytes: 256 << 20 }
+    }
+}
+
+impl fmt::Debug for DataOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataOptions")
+            .field("disk", &self.disk.place(""))
+            .field("ack", &self.ack)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Applied {
+    fn are_snapshots_due(&self) -> bool {
+        self.appended_bytes > self.snapshots_at_bytes
+    }
+}
+
+/// What the threads share.
+pub(crate) struct Durable {
+    ack: Ack,
+    log: LogOptions,
+    snapshot_bytes: u64,
+    store: Mutex<Store>,
+    queue: Queue,
+    /// All before is applied, and durable where writes are acknowledged so.
+    applied: Mutex<Applied>,
+    /// Raised when snapshots may be due.
+    snapshot_signal: Signal,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Applied {
+    position: LogPosition,
+    appended_bytes: u64,
+    /// Snapshots are due when so much was appended.
+    snapshots_at_bytes: u64,
+}
+
+impl Durable {
+    /// Opens the directory, for this process alone.
+    pub(crate) fn open(options: &DataOptions) -> Result<Arc<Self>, StartError> {
+        let store = Store::open(Arc::clone(&options.disk)).map_err(StartError::Data)?;
+        Ok(Arc::new(Self {
+            ack: options.ack,
+            log: options.log,
+            snapshot_bytes: options.snapshot_bytes,
+            store: Mutex::new(store),
+            queue: Queue::default(),
+            applied: Mutex::new(Applied { snapshots_at_bytes: options.snapshot_bytes, ..Applied::default() }),
+            snapshot_signal: Signal::default(),
+        }))
+    }
+
+    /// What makes the node's snapshots.
+    pub(crate) fn snapshots(self: &Arc<Self>, state: &Arc<NodeState>) -> Snapshots {
+        Snapshots::new(Arc::clone(state), Arc::clone(self))
+    }
+
+    /// Takes a call that writes, if it is one: it is answered later. `frame` are its bytes.
+    pub(crate) fn submit(
+        &self,
+        request: &Request<'_>,
+        frame: &[u8],
+        call: &mut Call<'_, '_>,
+    ) -> Option<Result<Executed, ServerError>> {
+        let (Request::Write { entries, .. } | Request::BulkLoad { entries, .. }) = request else {
+            return None;
+        };
+        let operations = entries.len();
+        if let Err(error) = self.queue.check_room(frame.len()) {
+            return Some(Err(error));
+        }
+        // What is answered is not known yet; its room is.
+        call.answer.push_words(std::iter::repeat_n(0, operations.max(REFUSAL_WORDS)));
+        let waiting =
+            WaitingCall { client: call.client, request: frame.to_vec(), reply: call.answer_later() };
+        self.queue.push(Due::Call(waiting));
+        Some(Ok(Executed::operations(operations as u64)))
+    }
+
+    /// Ends what was begun for clients that have ended.
+    pub(crate) fn forget(&self, client: ClientId) {
+        self.queue.push(Due::Departed(client));
+    }
+
+    /// Wakes whatever sleeps.
+    pub(crate) fn wake(&self) {
+        self.queue.wake();
+        self.snapshot_signal.raise();
+    }
+
+    /// Puts a table into the catalogue.
+    pub(crate) fn create_table(&self, id: TableId, layout: &TableLayout) -> Result<(), ServerError> {
+        let table = CatalogueTable {
+            name: layout.definition.name.clone(),
+            definition: layout.to_bytes(),
+            since: self.position(),
+            snapshot: None,
+        };
+        let created = self.store().change(|catalogue| {
+            catalogue.next_table = catalogue.next_table.max(id.0 + 1);
+            catalogue.tables.insert(id.0, table);
+        });
+        created.map_err(|error| refused(&error))
+    }
+
+    /// Takes a table out of the catalogue.
+    pub(crate) fn drop_table(&self, id: TableId) -> Result<(), ServerError> {
+        self.store().drop_table(id.0).map_err(|error| refused(&error))
+    }
+
+    /// Gives tables other names in the catalogue, at one instant.
+    pub(crate) fn rename_tables(&self, names: &[(TableId, &str)]) -> Result<(), ServerError> {
+        let renamed = self.store().change(|catalogue| {
+            for (id, name) in names {
+                if let Some(table) = catalogue.tables.get_mut(&id.0) {
+                    (*name).clone_into(&mut table.name);
+                }
+            }
+        });
+        renamed.map_err(|error| refused(&error))
+    }
+
+    /// The number of the next table.
+    pub(crate) fn next_table(&self) -> u32 {
+        self.store().catalogue().next_table
+    }
+
+    /// Refuses a table that would not be there after a restart.
+    pub(crate) fn check(layout: &TableLayout, nodes: usize) -> Result<(), ServerError> {
+        if nodes == 1 {
+            return Ok(());
+        }
+        let text = format!(
+            "table {:?} over {nodes} nodes: nodes with --data have tables of one node alone, for pools do not come back \
+             after a restart yet",
+            layout.definition.name
+        );
+        Err(ServerError::new(ErrorCode::BadRequest, text))
+    }
+
+    fn begin_snapshot(&self, table: u32) -> Result<SnapshotWriter, DurabilityError> {
+        let mut store = self.store();
+        let number = store.take_snapshot_number()?;
+        SnapshotWriter::begin(Arc::clone(store.disk()), number, table)
+    }
+
+    /// Waits until all that came before is applied and durable; returns where the log ends then.
+    fn settle(&self) -> Result<LogPosition, DurabilityError> {
+        let (settled, position) = sync_channel(1);
+        self.queue.push(Due::Settle(settled));
+        position.recv_timeout(SETTLE_MAX).map_err(|_| DurabilityError::Poisoned {
+            why: format!("the log did not follow for {SETTLE_MAX:?}"),
+        })
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // A change of it is complete, or a failure that it remembers.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn position(&self) -> LogPosition {
+        self.applied().position
+    }
+
+    fn appended_bytes(&self) -> u64 {
+        self.applied().appended_bytes
+    }
+
+    fn are_snapshots_due(&self) -> bool {
+        self.applied().are_snapshots_due()
+    }
+
+    /// The next snapshots are due when the log has grown from `appended_bytes` by more than `live_bytes`.
+    fn set_next_snapshots(&self, appended_bytes: u64, live_bytes: u64) {
+        self.applied().snapshots_at_bytes = appended_bytes + live_bytes.max(self.snapshot_bytes);
+    }
+
+    fn set_position(&self, position: LogPosition, appended_bytes: u64) {
+        let mut applied = self.applied();
+        (applied.position, applied.appended_bytes) = (position, appended_bytes);
+        let is_due = applied.are_snapshots_due();
+        drop(applied);
+        if is_due {
+            self.snapshot_signal.raise();
+        }
+    }
+
+    fn applied(&self) -> MutexGuard<'_, Applied> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The refusal of a table of an engine that has no log.
+pub(crate) fn no_log(engine: &str) -> ServerError {
+    let text = format!(
+        "engine {engine:?} has no log, and its tables would be lost with this node: a node with --data has tables of \
+         xstore alone"
+    );
+    ServerError::new(ErrorCode::BadRequest, text)
+}
+
+fn refused(error: &DurabilityError) -> ServerError {
+    ServerError::new(ErrorCode::OutOfResources, error.to_string())
+}
+
+const _: () = assert!(HEADER_BYTES + 8 * REFUSAL_WORDS >= 512);

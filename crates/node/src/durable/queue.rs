@@ -1,0 +1,113 @@
+//! What waits for the sequencer: calls that write, and what goes with them.
+//!
+//! Invariant: work is done in the order in which it came. Calls wait only while they have [`WAITING_MAX`]
+//! bytes together at most; others are refused, and change nothing.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::ClientId;
+use farsight_durability::LogPosition;
+use farsight_protocol::{ErrorCode, ServerError};
+
+use crate::LateReply;
+use crate::signal::Signal;
+
+/// Bytes of requests that wait at most.
+const WAITING_MAX: usize = 64 << 20;
+/// Bytes of requests that are taken at once at most, or a little more.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// One thing for the sequencer to do.
+pub(super) enum Due {
+    /// A call.
+    Call(WaitingCall),
+    /// A client has ended: none of its calls comes any more.
+    Departed(ClientId),
+    /// Tell when all that came before is applied and durable, and where the log ends then.
+    Settle(SyncSender<LogPosition>),
+}
+
+/// A call that writes, as it came.
+pub(super) struct WaitingCall {
+    pub(super) client: ClientId,
+    pub(super) request: Vec<u8>,
+    pub(super) reply: LateReply,
+}
+
+/// The queue.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    signal: Signal,
+}
+
+#[derive(Default)]
+struct Waiting {
+    work: VecDeque<Due>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Refuses a request of so many bytes if too many wait.
+    pub(super) fn check_room(&self, bytes: usize) -> Result<(), ServerError> {
+        let waiting = self.lock().bytes;
+        if waiting + bytes <= WAITING_MAX {
+            return Ok(());
+        }
+        let text = format!(
+            "{waiting} B of writes wait for the disk, at most {WAITING_MAX} B do: it does not follow. Try again later"
+        );
+        Err(ServerError::new(ErrorCode::OutOfResources, text))
+    }
+
+    /// Appends work.
+    pub(super) fn push(&self, work: Due) {
+        let mut waiting = self.lock();
+        waiting.bytes += work.bytes();
+        waiting.work.push_back(work);
+        drop(waiting);
+        self.signal.raise();
+    }
+
+    /// Takes the oldest work, of about [`GROUP_BYTES`].
+    pub(super) fn take(&self) -> Vec<Due> {
+        let mut waiting = self.lock();
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while bytes < GROUP_BYTES
+            && let Some(work) = waiting.work.pop_front()
+        {
+            bytes += work.bytes();
+            taken.push(work);
+        }
+        waiting.bytes -= bytes;
+        taken
+    }
+
+    /// Sleeps until work comes, or for this long.
+    pub(super) fn wait(&self, timeout: Duration) {
+        self.signal.wait(timeout);
+    }
+
+    /// Wakes the sequencer.
+    pub(super) fn wake(&self) {
+        self.signal.raise();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A push or a take is never half done.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Due {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Call(call) => call.request.len(),
+            Self::Departed(_) | Self::Settle(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Snapshots of a node's tables, while clients write them.
+//!
+//! Protocol:
+//! 1. The sequencer says where the log ends when all before is applied: the snapshots' position.
+//! 2. For each table, its pairs are read leaf by leaf, as a scan does, and written to a file. Writes go on. A
+//!    pair in the file may be newer than the position. So before the file counts, the sequencer says that the
+//!    log is durable up to here.
+//! 3. The file is complete and durable; then the catalogue names it. The one before is removed.
+//! 4. Segments that no table needs any more are removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::report::report;
+use farsight_durability::DurabilityError;
+use farsight_index::Pairs;
+use farsight_protocol::ServerError;
+
+use super::Durable;
+use crate::table::Table;
+use crate::{NodeState, Stop};
+
+/// Pairs read at once.
+const SCAN_PAIRS: usize = 4096;
+/// The longest sleep with nothing to do.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// The pause after snapshots that failed, as on a full disk.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+
+/// What makes a node's snapshots.
+pub struct Snapshots {
+    state: Arc<NodeState>,
+    durable: Arc<Durable>,
+    pairs: Pairs,
+}
+
+impl Snapshots {
+    pub(super) fn new(state: Arc<NodeState>, durable: Arc<Durable>) -> Self {
+        Self { state, durable, pairs: Pairs::default() }
+    }
+
+    /// Works until `stop`.
+    pub(crate) fn run(&mut self, stop: &Stop) {
+        while !stop.is_raised() {
+            self.durable.snapshot_signal.wait(SLEEP_MAX);
+            if stop.is_raised() || !self.durable.are_snapshots_due() || self.state.failure().is_some() {
+                continue;
+            }
+            if let Err(error) = self.take() {
+                report(format_args!("no snapshot was made, and the log keeps all: {error}"));
+                self.durable.snapshot_signal.wait(RETRY_PAUSE);
+            }
+        }
+    }
+
+    /// Makes a snapshot of each table, and removes what nobody needs any more.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]; snapshots that were complete before stay.
+    pub fn take(&mut self) -> Result<(), DurabilityError> {
+        let position = self.durable.settle()?;
+        let appended_bytes = self.durable.appended_bytes();
+        let mut live_bytes = 0;
+        for table in self.state.tables.all() {
+            live_bytes += self.take_table(&table, position)?;
+        }
+        self.durable.store().remove_segments(position)?;
+        self.durable.set_next_snapshots(appended_bytes, live_bytes);
+        Ok(())
+    }
+
+    fn take_table(
+        &mut self,
+        table: &Table,
+        position: farsight_durability::LogPosition,
+    ) -> Result<u64, DurabilityError> {
+        let Some(logged) = table.hosted().logged() else { return Ok(0) };
+        let mut writer = self.durable.begin_snapshot(table.id().0)?;
+        let mut next = Some(0);
+        let mut bytes = 0;
+        while let Some(from) = next {
+            next = logged.scan(from, SCAN_PAIRS, &mut self.pairs).map_err(|error| refused(table, &error))?;
+            for index in 0..self.pairs.len() {
+                let pair = self.pairs.pair(index);
+                writer.push(pair.version, &pair.key.to_le_bytes(), pair.value)?;
+                bytes += (size_of::<u64>() + pair.value.len()) as u64;
+            }
+        }
+        let version_max = logged.version_max();
+        self.durable.settle()?;
+        let name = writer.finish(position, version_max)?;
+        self.durable.store().name_snapshot(table.id().0, name)?;
+        Ok(bytes)
+    }
+}
+
+fn refused(table: &Table, error: &ServerError) -> DurabilityError {
+    DurabilityError::Refused { table: table.name().get(), why: error.text.clone() }
+}

@@ -1,0 +1,224 @@
+//! A node with a directory of data: what a restart finds, and what a crash leaves.
+
+mod common;
+mod durable_program;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::local_host::LocalHost;
+use common::talk::{create_at, definition, value_of};
+use durable_program::Program;
+use farsight_base::LeafNumber;
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_durability::LogOptions;
+use farsight_durability::disk::{Disk, Fault, SimulatedDisk};
+use farsight_index::EngineKind;
+use farsight_node::{Ack, DataOptions, Node, NodeHandle, NodeOptions};
+use farsight_protocol::{
+    ControlRequest, ErrorCode, PoolPlace, TableInfo, TableLayout, WriteOperation, WriteOutcome,
+};
+
+/// Programs of a run that crash at each operation of the disk.
+const PROGRAMS: u64 = 3;
+
+fn options(disk: &SimulatedDisk, ack: Ack) -> NodeOptions {
+    let log = LogOptions { segment_bytes: 16 << 10 };
+    let data = DataOptions { ack, log, snapshot_bytes: 64 << 10, ..DataOptions::new(Arc::new(disk.clone())) };
+    NodeOptions { table_memory_bytes: 4 << 20, data: Some(data), ..NodeOptions::default() }
+}
+
+fn start(disk: &SimulatedDisk, ack: Ack) -> (NodeHandle, Arc<LocalHost>) {
+    let host = LocalHost::new();
+    let node = Node::start(vec![host.clone()], &options(disk, ack)).expect("a node");
+    (node, host)
+}
+
+#[test]
+fn tables_come_back_with_names_numbers_pairs_and_versions() {
+    let disk = SimulatedDisk::default();
+    let keys: Vec<u64> = (0..3_000).map(|key| key * 7).collect();
+    let (node, host) = start(&disk, Ack::Durable);
+    let client = host.connect();
+    let [first, second, gone] = ["first", "second", "gone"].map(|name| client.create(name, 24));
+    client.put(&first, &keys);
+    client.load(&second, &keys);
+    client.put(&second, &[1, 2]);
+    client.put(&gone, &[5]);
+    let removed = [(14, LeafNumber::NONE, Vec::new())];
+    let removed = client.write(first.id, WriteOperation::Remove, &removed).expect("removed");
+    assert!(matches!(removed[..], [WriteOutcome::Removed(_)]));
+    client.control::<()>(&ControlRequest::DropTable("gone".into())).expect("dropped");
+    let swap = ControlRequest::SwapTables { first: "first".into(), second: "second".into() };
+    client.control::<()>(&swap).expect("swapped");
+    let scans = |client: &common::local_host::LocalClient| {
+        [&first, &second].map(|table| client.scan(table, 0, 400).expect("pairs"))
+    };
+    let before = scans(&client);
+    node.shutdown().expect("stopped");
+
+    let (_node, host) = start(&disk.crash(1), Ack::Durable);
+    let client = host.connect();
+    assert_eq!(scans(&client), before, "keys, versions and values");
+    let open = |name: &str| client.control::<TableInfo>(&ControlRequest::OpenTable(name.into()));
+    assert_eq!(open("first").expect("renamed").id, second.id);
+    assert_eq!(open("second").expect("renamed").id, first.id);
+    assert_eq!(open("gone").expect_err("dropped").code, ErrorCode::UnknownTable);
+    assert!(client.create("new", 24).id > gone.id, "a number is not given again");
+    let put = client.put(&first, &[14]);
+    let greatest = before[0].0.iter().map(|(_, version, _)| *version).max().expect("pairs");
+    assert!(matches!(put[..], [WriteOutcome::Inserted(version)] if version > greatest + 1), "{put:?}");
+}
+
+#[test]
+fn what_would_not_come_back_is_refused_by_name() {
+    let (_node, host) = start(&SimulatedDisk::default(), Ack::Durable);
+    let client = host.connect();
+    let ControlRequest::CreateTable { mut layout, .. } = create_at(1, definition("pooled", 8)) else {
+        return;
+    };
+    layout.engine = EngineKind::XSTORE_D.table(&[], 2);
+    let place = PoolPlace { epochs: vec![1, 2], index: 0 };
+    let create = |layout: TableLayout, place| {
+        client.control::<TableInfo>(&ControlRequest::CreateTable { layout, place, id: None })
+    };
+    let error = create(layout.clone(), place).expect_err("two nodes");
+    assert!(error.text.contains("\"pooled\" over 2 nodes"), "{error}");
+    layout.engine = EngineKind::ROLEX.table(&[], 1);
+    let error = create(layout, PoolPlace { epochs: vec![1], index: 0 }).expect_err("no log");
+    assert!(error.code == ErrorCode::BadRequest, "{error}");
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
+    durable_program::crash_everywhere(PROGRAMS);
+}
+
+#[test]
+fn a_disk_that_fails_ends_all_answers() {
+    for at in 0..12 {
+        let disk = SimulatedDisk::default();
+        let mut program = Program::start(&disk, 7);
+        program.create("table");
+        disk.set_faults(&[Fault::FailAt(at)]);
+        let answered = (0..8).filter(|key| program.put("table", *key, *key).is_ok()).count();
+        disk.set_faults(&[]);
+        let error = program.put("table", 9, 9);
+        if answered < 8 {
+            assert!(error.is_err(), "after a failure of operation {at}");
+            assert!(program.failure().is_some());
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_and_goes_on_with_room() {
+    let disk = SimulatedDisk::default();
+    let mut program = Program::start(&disk, 7);
+    program.create("table");
+    disk.set_faults(&[Fault::CapacityBytes(20 << 10)]);
+    let refused = (0..200).find_map(|key| program.put("table", key, key).err()).expect("a full disk");
+    assert_eq!(refused.code, ErrorCode::OutOfResources, "{refused}");
+    assert!(refused.text.contains("no room"), "{refused}");
+    disk.set_faults(&[]);
+    program.put("table", 1_000, 1).expect("there is room");
+    program.check(&disk.crash(3), "after a full disk");
+}
+
+/// Writers count their keys up. Images of the disk are taken meanwhile: each has all that was acknowledged
+/// before.
+#[test]
+fn writers_snapshots_and_crashes() {
+    for ack in [Ack::Durable, Ack::Memory] {
+        let disk = SimulatedDisk::default();
+        let (node, host) = start(&disk, ack);
+        let table = host.connect().create("counters", 8);
+        let acknowledged = Mutex::new([0_u64; 4]);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let (host, table, acknowledged, is_over) = (&host, &table, &acknowledged, &is_over);
+                scope.spawn(move || {
+                    let client = host.connect();
+                    let mut count = 0_u64;
+                    // Relaxed: a flag.
+                    while !is_over.load(Ordering::Relaxed) {
+                        count += 1;
+                        let put = [(writer, count), (1_000 * (writer + 1) + count % 500, count)];
+                        let put =
+                            put.map(|(key, value)| (key, LeafNumber::NONE, value.to_le_bytes().to_vec()));
+                        let put = client.write(table.id, WriteOperation::Put, &put).expect("put");
+                        assert!(!put.iter().any(|outcome| matches!(outcome, WriteOutcome::Failed(_))));
+                        acknowledged.lock().expect("no panic")[writer as usize] = count;
+                    }
+                });
+            }
+            for seed in 0..6 {
+                sleep(Duration::from_millis(60));
+                let before = *acknowledged.lock().expect("no panic");
+                let image = disk.crash(seed);
+                // A crash of the process alone leaves what the system was given; this one is the machine's.
+                let (_node, host) = start(&image, ack);
+                let found = host.connect().get(&table, &[0, 1, 2, 3]).expect("pairs");
+                let count = |value: &Option<Vec<u8>>| {
+                    value.as_ref().map_or(0, |value| u64::from_le_bytes(value[..8].try_into().expect("8 B")))
+                };
+                for (found, acknowledged) in found.iter().map(count).zip(before) {
+                    assert!(ack == Ack::Memory || found >= acknowledged, "{found} of {acknowledged}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        node.shutdown().expect("stopped");
+        let names = disk.list().expect("names");
+        assert!(names.iter().any(|name| name.starts_with("snapshot-")), "{names:?}");
+        assert!(!names.contains(&"log-0000000000000001".to_owned()), "the oldest segment is not needed");
+        let (_node, host) = start(&disk.crash(9), ack);
+        let found = host.connect().get(&table, &[0]).expect("pairs");
+        let expected = acknowledged.lock().expect("no panic")[0].to_le_bytes().to_vec();
+        assert_eq!(found, [Some(expected)], "a stop loses nothing");
+    }
+}
+
+#[test]
+fn a_load_is_there_whole_or_not_at_all() {
+    let disk = SimulatedDisk::default();
+    let (node, host) = start(&disk, Ack::Durable);
+    let client = host.connect();
+    let table = client.create("loaded", 16);
+    let keys: Vec<u64> = (0..1_000).collect();
+    client.load_piece(&table, 0, false, &keys[..500]).expect("a piece");
+    let (_early, early_host) = start(&disk.crash(1), Ack::Durable);
+    assert_eq!(early_host.connect().get(&table, &[3]).expect("empty"), [None]);
+    client.load_piece(&table, 1, true, &keys[500..]).expect("the last piece");
+    let (_late, late_host) = start(&disk.crash(2), Ack::Durable);
+    let late = late_host.connect();
+    assert_eq!(late.get(&table, &[3, 999]).expect("pairs"), [3, 999].map(|key| Some(value_of(key, 16))));
+    let scans = [&client, &late].map(|client| client.scan(&table, 0, 100).expect("pairs"));
+    assert_eq!(scans[0], scans[1], "versions, too");
+    drop(node);
+}
+
+/// The checkers checked. `RUSTFLAGS="--cfg injected" cargo test`.
+#[cfg(injected)]
+mod injected {
+    use farsight_base::injection::assert_found;
+
+    use super::*;
+
+    #[test]
+    fn answers_before_the_sync() {
+        assert_found(&farsight_node::injected::ANSWERED_BEFORE_SYNC, || {
+            durable_program::crash_everywhere(PROGRAMS);
+        });
+    }
+
+    #[test]
+    fn versions_that_recur() {
+        assert_found(&farsight_durability::injected::VERSION_REUSED, || {
+            durable_program::crash_everywhere(PROGRAMS);
+        });
+    }
+}
