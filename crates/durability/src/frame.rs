@@ -84,6 +84,14 @@ pub struct Record<'a> {
     pub block: ValueBlock<'a>,
 }
 
+impl Record<'_> {
+    /// True for a pair, false for a removal.
+    #[must_use]
+    pub fn is_pair(&self) -> bool {
+        self.kind == RecordKind::Pair
+    }
+}
+
 impl Default for FrameWriter {
     fn default() -> Self {
         Self { bytes: vec![0; FRAME_HEADER_BYTES], records: 0 }

@@ -32,11 +32,7 @@ impl Store {
     /// # Errors
     /// [`DurabilityError`].
     pub fn open(disk: Arc<dyn Disk>) -> Result<Self, DurabilityError> {
-        let directory = disk.place("");
-        disk.lock().map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock => DurabilityError::InUse { directory: directory.clone() },
-            _ => disk_error("locking", directory.clone())(error),
-        })?;
+        Self::lock(&*disk)?;
         let catalogue = Self::read(&*disk)?;
         let mut store = Self { disk, catalogue: catalogue.unwrap_or_default(), poisoned: None };
         store.change(|catalogue| {
@@ -45,6 +41,18 @@ impl Store {
         })?;
         store.remove_unnamed()?;
         Ok(store)
+    }
+
+    /// Lets no other process use the directory of `disk` as long as that lives.
+    ///
+    /// # Errors
+    /// [`DurabilityError::InUse`].
+    pub fn lock(disk: &dyn Disk) -> Result<(), DurabilityError> {
+        let directory = disk.place("");
+        disk.lock().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => DurabilityError::InUse { directory },
+            _ => disk_error("locking", directory)(error),
+        })
     }
 
     /// Reads the catalogue of a directory; `None` if there are no data at all. Nothing is changed.

@@ -68,7 +68,8 @@
 //! - A write that was sent is never repeated by itself: it is [`WriteError::Indeterminate`], at once. One
 //!   that was not sent waits for the new connection as a read does.
 //! - A restarted server has another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
-//!   which tables are found by name. One that is not there (tables live in memory) is
+//!   which tables are found by name. One that is not there (a server without a
+//!   directory of data has lost its tables) is
 //!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]. A session goes
 //!   on once the table is there again.
 //! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another epoch of the server, because its
@@ -98,6 +99,7 @@ mod asynchronous;
 mod bulk_load;
 mod client;
 mod conditional;
+mod data;
 mod default_socket;
 mod engine;
 mod error;
@@ -122,6 +124,7 @@ pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
 pub use conditional::{Added, Exchanges, Swapped};
+pub use data::{DataRecord, DataReport, DataTable, read_data};
 pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::TableOptions;
 pub use error::{ConnectError, NotBuilt, TableError, with_causes};
@@ -133,13 +136,14 @@ pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, Origin, PoolError, ReadError,
     WriteError,
 };
+pub use farsight_durability::DurabilityError;
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
 #[cfg(feature = "verbs")]
 pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
 pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngine};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
-pub use farsight_node::ShutdownError;
+pub use farsight_node::{Ack, ShutdownError};
 pub use farsight_protocol::{
     ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, POOL_NODES_MAX, PartStats, RegionInfo,
     ServerError, Space, SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats,

@@ -1,21 +1,22 @@
 //! A server inside the calling process.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_durability::disk::RealDisk;
 use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{TcpHost, Tls, Waiting};
 use farsight_layout::FORMAT_VERSION;
-use farsight_node::{Node, NodeHandle, NodeOptions, ShutdownError, process};
+use farsight_node::{Ack, DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
 use farsight_protocol::NodeStats;
 
 use crate::{DefaultSocketError, Endpoint, Epoch, NotBuilt, ServerUrl, default_socket};
 
-/// A running server, alone or a node of a pool, with threads of its own. Dropping it stops it, and its tables
-/// are gone: they are memory.
+/// A running server, alone or a node of a pool, with threads of its own. Dropping it stops it. Its tables are
+/// gone then, for they are memory, unless it keeps them in a directory ([`ServerBuilder::data`]).
 pub struct Server {
     urls: Vec<ServerUrl>,
     handle: NodeHandle,
@@ -32,6 +33,7 @@ pub struct ServerBuilder {
     rdma_device: Option<String>,
     allow_plaintext: bool,
     waiting: Waiting,
+    data: Option<(PathBuf, Ack)>,
     options: NodeOptions,
 }
 
@@ -85,6 +87,7 @@ impl Server {
             rdma_device: None,
             allow_plaintext: false,
             waiting: Waiting::default(),
+            data: None,
             options: NodeOptions::default(),
         }
     }
@@ -216,6 +219,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Keeps the tables in this directory, which belongs to one server at a time: a server that is started
+    /// there later has them, with all that `ack` promises. Tables are of XStore then, and of one node.
+    pub fn data(mut self, directory: impl AsRef<Path>, ack: Ack) -> Self {
+        self.data = Some((directory.as_ref().to_owned(), ack));
+        self
+    }
+
     /// The users that may connect, instead of this process's own.
     pub fn allowed_uids(mut self, uids: impl IntoIterator<Item = u32>) -> Self {
         self.allowed_uids = Some(uids.into_iter().collect());
@@ -242,6 +252,10 @@ impl ServerBuilder {
     ) -> Result<Server, StartError> {
         let mut options = self.options.clone();
         options.memory_limit_bytes = options.memory_limit_bytes.or_else(process::default_memory_limit_bytes);
+        if let Some((directory, ack)) = &self.data {
+            let disk = RealDisk::make(directory).map_err(farsight_node::StartError::Data)?;
+            options.data = Some(DataOptions { ack: *ack, ..DataOptions::new(Arc::new(disk)) });
+        }
         let listening = self.listen_at_all()?;
         options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
         let (urls, listeners) = listening.into_iter().map(|at| (at.url, at.listener)).unzip();

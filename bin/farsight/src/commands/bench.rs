@@ -25,7 +25,7 @@ use farsight_bench::report::{Record, table, thousands};
 use farsight_bench::workload::{Distribution, Workload};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::serve::{Serve, Settings};
+use super::serve::{AckName, Serve, Settings};
 use crate::commands::create::engine;
 use crate::connection::Way;
 use crate::ending;
@@ -542,7 +542,8 @@ impl PinnedServer {
         };
         let settings = Settings::at(self.socket.clone(), self.listen);
         let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
-        let served = Serve { settings, prefault, train, trusted, lease: None }.serve(guarded);
+        let (data, ack) = (None, AckName::Durable);
+        let served = Serve { settings, prefault, train, data, ack, trusted, lease: None }.serve(guarded);
         // A failure is told in a file there, to the benchmark if it lives.
         if served.is_ok() || is_orphan() {
             remove_directory_of(&self.socket);

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use farsight::{
-    Addresses, ConnectOptions, NodeStats, PoolTraining, Server, ServerBuilder, ServerUrl, report,
+    Ack, Addresses, ConnectOptions, NodeStats, PoolTraining, Server, ServerBuilder, ServerUrl, report,
 };
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use signal_hook::iterator::Signals;
@@ -29,8 +29,9 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 ///
 /// Prints one line, "ready url=URL pid=PID", when clients can connect, with a "url=" an address.
 /// Tables live in this process's memory and end with it, as it says on stderr; so does what ends with it, at
-/// its end. A hangup that was ignored at the start, as by nohup, does not end it. A server
-/// that meets a bug of its own says so, refuses the calls under way, and ends with exit code 1.
+/// its end. With --data they are kept in a directory, too: a server that is started there later has them.
+/// A hangup that was ignored at the start, as by nohup, does not end it. A server that meets a bug of its own,
+/// or an error of its disk, says so, refuses the calls under way, and ends with exit code 1.
 ///
 /// Several servers are a pool: clients name all of them with commas between, always in the same order; the
 /// first is the coordinator. Each has a part of every table, and the pool ends with the first of them that
@@ -66,6 +67,13 @@ pub(crate) struct Serve {
     /// pool's nodes should; several may
     #[arg(long, value_name = "URL[,URL...]")]
     pub(crate) train: Option<Addresses>,
+    /// Keep the tables in this directory: a server started there later has them. It belongs to one server
+    /// at a time; its tables are of xstore and of this node alone
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// When writes are acknowledged, with --data
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "durable", requires = "data")]
+    pub(crate) ack: AckName,
     #[command(flatten)]
     pub(crate) trusted: TrustedServers,
     /// How long a client may hold a lock that others wait for, before it is fenced: 10ms to 60s [default: 5s
@@ -110,6 +118,25 @@ pub(crate) struct Settings {
     allow_uid: Vec<u32>,
 }
 
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AckName {
+    /// When it is on the disk: a crash of the machine loses nothing that anybody was told or has read
+    Durable,
+    /// When it is in memory and the system has it: a crash of the process loses nothing, one of the machine
+    /// about the last 50 ms
+    Memory,
+}
+
+impl From<AckName> for Ack {
+    fn from(name: AckName) -> Self {
+        match name {
+            AckName::Durable => Self::Durable,
+            AckName::Memory => Self::Memory,
+        }
+    }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.serve(|| Ok(()))
@@ -121,15 +148,18 @@ impl Serve {
         guarded()?;
         let mut connect = self.settings.connect_options()?;
         connect.server_uids.clone_from(&self.trusted.uids);
-        let pool = self.train.clone();
+        let (pool, data) = (self.train.clone(), self.data.clone());
         let Some(server) = self.start(&mut signals)? else { return Ok(ExitCode::SUCCESS) };
         let training = pool.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
         let waiting = signals.handle();
         server.on_failure(move || waiting.close());
-        report("tables live in the memory of this process and end with it");
+        match &data {
+            None => report("tables live in the memory of this process and end with it"),
+            Some(data) => report(format_args!("tables are kept in {}", data.display())),
+        }
         print_ready(server.urls())?;
         signals.forever().next();
-        report(ending_text(&server.stats()));
+        report(ending_text(&server.stats(), data.as_deref()));
         let failure = server.failure().map(await_refusals);
         drop(training);
         server.shutdown()?;
@@ -138,7 +168,7 @@ impl Serve {
 
     /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
     fn start(self, signals: &mut Signals) -> Result<Option<Server>> {
-        let Self { settings, prefault, lease, .. } = self;
+        let Self { settings, prefault, lease, data, ack, .. } = self;
         let table_bytes = settings.memory.unwrap_or(u64::MAX);
         let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
         let style = ProgressStyle::with_template(
@@ -148,6 +178,9 @@ impl Serve {
         let mut builder = settings.builder()?.prefault(prefault);
         if let Some(lease) = lease {
             builder = builder.lease(lease);
+        }
+        if let Some(data) = data {
+            builder = builder.data(data, ack.into());
         }
         let mut is_ended = false;
         let started = builder.start_reporting(|taken_bytes| {
@@ -219,13 +252,17 @@ impl Settings {
 }
 
 /// What ends with a server. Nobody counts a ROLEX table's pairs: its nodes do not see them come.
-fn ending_text(stats: &NodeStats) -> String {
+fn ending_text(stats: &NodeStats, data: Option<&Path>) -> String {
     let tables = counted(stats.tables.len() as u64, "table");
     if let Some(place) = stats.place.as_ref().filter(|place| place.epochs.len() > 1) {
         return format!("its part ({place}) of {tables} ends with this process, and with that the pool");
     }
     let pairs = stats.tables.iter().filter_map(|table| table.part).map(|part| part.tree.pairs).sum();
-    format!("{tables} and {} end with this process", counted(pairs, "pair"))
+    let pairs = counted(pairs, "pair");
+    match data {
+        None => format!("{tables} and {pairs} end with this process"),
+        Some(data) => format!("{tables} and {pairs} stay in {}", data.display()),
+    }
 }
 
 /// So many of what has this name.

@@ -145,6 +145,13 @@ impl Serve {
         Self::start_as("memory-node", directory, &[])
     }
 
+    /// Kills the server at once, and starts another one in its directory with these arguments.
+    pub(crate) fn kill_and_start(mut self, arguments: &[&str]) -> Self {
+        let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().expect("a directory"));
+        self.kill();
+        Self::start_with(directory, arguments)
+    }
+
     /// Kills the server at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the server can be killed");

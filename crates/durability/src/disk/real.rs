@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::{Disk, DiskFile};
+use crate::DurabilityError;
+use crate::error::disk_error;
 
 /// The file whose lock says that a process uses the directory.
 const LOCK: &str = "lock";
@@ -28,19 +30,21 @@ impl RealDisk {
     /// The directory of this path, which is made if it is not there.
     ///
     /// # Errors
-    /// The system's.
-    pub fn make(path: impl AsRef<Path>) -> io::Result<Self> {
-        std::fs::create_dir_all(&path)?;
+    /// [`DurabilityError::Disk`].
+    pub fn make(path: impl AsRef<Path>) -> Result<Self, DurabilityError> {
+        let path = path.as_ref();
+        std::fs::create_dir_all(path).map_err(disk_error("making", path.display().to_string()))?;
         Self::open_directory(path)
     }
 
     /// The directory of this path.
     ///
     /// # Errors
-    /// The system's.
-    pub fn open_directory(path: impl AsRef<Path>) -> io::Result<Self> {
+    /// [`DurabilityError::Disk`].
+    pub fn open_directory(path: impl AsRef<Path>) -> Result<Self, DurabilityError> {
         let path = path.as_ref().to_owned();
-        let directory = File::open(&path)?;
+        let opened = File::open(&path);
+        let directory = opened.map_err(disk_error("opening", path.display().to_string()))?;
         Ok(Self { path, directory, locked: Mutex::default() })
     }
 }

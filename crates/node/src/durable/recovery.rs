@@ -45,7 +45,7 @@ impl NodeState {
         let count = store.catalogue().tables.len();
         if count > 0 {
             report(format_args!(
-                "{count} tables with {pairs} pairs are recovered from {}; {records} records of them were in the log",
+                "recovered from {}: tables {count}, pairs {pairs}; of that records of the log {records}",
                 store.disk().place("")
             ));
         }

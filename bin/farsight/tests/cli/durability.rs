@@ -1,0 +1,150 @@
+//! Servers with a directory of data, killed while clients write.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use farsight::{Client, Options, WriteOutcome};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::{Serve, program, start, wait};
+
+/// Kills of one server, one after the other.
+const KILLS: u64 = 5;
+const WRITERS: u64 = 4;
+/// Keys of a writer that it writes again and again; all others are new ones.
+const REWRITTEN: u64 = 50;
+/// Where a writer's new keys begin.
+const NEW: u64 = 1 << 31;
+
+/// What each writer was told.
+type Acknowledged = Mutex<Vec<u64>>;
+
+fn client(serve: &Serve, over: &str) -> Client {
+    let mut urls = serve.ready.split_whitespace().filter_map(|word| word.strip_prefix("url="));
+    let url = urls.find(|url| url.starts_with(over)).expect("it listens there");
+    farsight::connect(url).expect("a server")
+}
+
+/// Writes until the server is gone: counts up, and notes what was acknowledged.
+fn write(client: &Client, writer: u64, from: u64, acknowledged: &Acknowledged) {
+    let table = client.create_table::<u64>("counted", 16).expect("a table");
+    let mut session = table.session(Options::default()).expect("a session");
+    for count in from.. {
+        let value = [count, writer].map(u64::to_le_bytes).concat();
+        let (own, new) = ((writer << 32) + count % REWRITTEN, (writer << 32) + NEW + count);
+        let put = session.put(own, &value).and_then(|_| session.put(new, &value));
+        match put {
+            // The last life may have written it, and not have said so.
+            Ok(WriteOutcome::Replaced(_)) if count == from => {}
+            Ok(WriteOutcome::Inserted(_)) => {}
+            Ok(other) => panic!("key {new:#x} was there: {other:?}"),
+            Err(_) => return,
+        }
+        acknowledged.lock().expect("no panic")[writer as usize] = count;
+    }
+}
+
+/// Every write that was acknowledged is there.
+fn check(client: &Client, acknowledged: &[u64]) -> u64 {
+    let table = client.table::<u64>("counted").expect("it came back");
+    let mut session = table.session(Options::default()).expect("a session");
+    let mut checked = 0;
+    for (writer, last) in acknowledged.iter().enumerate() {
+        let writer = writer as u64;
+        for count in 1..=*last {
+            let found = session.get((writer << 32) + NEW + count).expect("an answer");
+            let found = found.unwrap_or_else(|| panic!("write {count} of {last} of writer {writer} is lost"));
+            assert_eq!(found.value[..8], count.to_le_bytes());
+            checked += 1;
+        }
+        for count in last.saturating_sub(REWRITTEN - 1).max(1)..=*last {
+            let found =
+                session.get((writer << 32) + count % REWRITTEN).expect("an answer").expect("rewritten");
+            let found = u64::from_le_bytes(found.value[..8].try_into().expect("eight bytes"));
+            assert!(found >= count, "writer {writer} was told of {count}, and finds {found}");
+        }
+    }
+    checked
+}
+
+fn kill_again_and_again(over: &str, ack: &str) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = directory.path().join("data").display().to_string();
+    let arguments = ["--data", &data, "--ack", ack, "--listen", "tcp://127.0.0.1:0"];
+    let mut serve = Serve::start_with(directory, &arguments);
+    let acknowledged = Mutex::new(vec![0; WRITERS as usize]);
+    for kill in 0..KILLS {
+        let before = acknowledged.lock().expect("no panic").clone();
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (serve, acknowledged, from) = (&serve, &acknowledged, before[writer as usize] + 1);
+                scope.spawn(move || write(&client(serve, over), writer, from, acknowledged));
+            }
+            std::thread::sleep(Duration::from_millis(150 + 70 * kill));
+            kill_process(Pid::from_child(&serve.child), Signal::KILL).expect("the server is there");
+        });
+        let last = acknowledged.lock().expect("no panic").clone();
+        assert!(last.iter().zip(&before).all(|(last, before)| last > before), "writers came to nothing");
+        serve = serve.kill_and_start(&arguments);
+        let checked = check(&client(&serve, over), &last);
+        println!("{over} {ack}: after kill {kill} {checked} acknowledged writes were found");
+    }
+}
+
+#[test]
+fn every_acknowledged_write_survives_kills_over_shared_memory() {
+    kill_again_and_again("shm://", "durable");
+}
+
+#[test]
+fn every_acknowledged_write_survives_kills_over_tcp() {
+    kill_again_and_again("tcp://", "durable");
+}
+
+#[test]
+fn kills_lose_nothing_that_is_acknowledged_in_memory() {
+    kill_again_and_again("shm://", "memory");
+}
+
+#[test]
+fn data_are_verified_and_listed_while_no_server_uses_them() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = directory.path().join("data").display().to_string();
+    let serve = Serve::start_with(directory, &["--data", &data]);
+    serve.ok(&["create", "prices", "--value-size", "16"]);
+    serve.ok(&["put", "prices", "1", "one"]);
+    serve.ok(&["put", "prices", "2", "two"]);
+    serve.ok(&["delete", "prices", "1"]);
+    let used = serve.fails(&["verify", &data]);
+    assert!(used.contains("in use by another process"), "{used}");
+    let second = program().args(["serve", "--data", &data, "--socket", "/tmp/never.sock"]).output();
+    let second = String::from_utf8_lossy(&second.expect("it ends").stderr).into_owned();
+    assert!(second.contains("in use by another process"), "{second}");
+    let rolex = serve.fails(&["create", "pooled", "--engine", "rolex"]);
+    assert!(rolex.contains("rolex") && rolex.contains("--data"), "{rolex}");
+
+    let mut serve = serve;
+    serve.kill();
+    let offline = |arguments: &[&str]| wait(start(program().args(arguments)));
+    let verified = offline(&["verify", &data]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.out.contains("prices") && verified.out.contains("none made"), "{}", verified.out);
+    let log = offline(&["log", &data]).out;
+    for words in ["prices version 1: 1 = one", "prices version 2: 2 = two", "prices version 3: 1 removed"] {
+        assert!(log.contains(words), "{log}");
+    }
+
+    let segment = std::path::Path::new(&data).join("log-0000000000000001");
+    let mut bytes = std::fs::read(&segment).expect("a segment");
+    bytes[512 + 60] ^= 1;
+    std::fs::write(&segment, bytes).expect("written");
+    let damaged = offline(&["verify", &data]).into_error("verify");
+    assert!(
+        damaged.contains("log-0000000000000001 is damaged at byte 512, in records of table 0"),
+        "{damaged}"
+    );
+    let refused = program().args(["serve", "--data", &data, "--socket", "/tmp/never.sock"]).output();
+    let refused = String::from_utf8_lossy(&refused.expect("it ends").stderr).into_owned();
+    assert!(refused.contains("is damaged at byte 512"), "{refused}");
+}

@@ -1,0 +1,106 @@
+//! A directory of data, looked at while no server uses it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use farsight_durability::disk::{Disk, RealDisk};
+use farsight_durability::{DurabilityError, Store, read_log, read_snapshot};
+use farsight_protocol::{KeyKind, TableLayout};
+
+/// What a directory of data holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataReport {
+    /// Its tables, by their numbers.
+    pub tables: Vec<DataTable>,
+    /// Segments of the log that a server would read.
+    pub segments: u64,
+    /// The file and the byte from which on the log's end does not count, where something stands there.
+    pub cut: Option<(String, u64)>,
+}
+
+/// One table of a directory of data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataTable {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// What its keys are, if its definition can be read.
+    pub key_kind: Option<KeyKind>,
+    /// Pairs of its snapshot; `None` without one.
+    pub snapshot_pairs: Option<u64>,
+    /// Records of the log that a server would apply.
+    pub records: u64,
+}
+
+/// One record of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct DataRecord<'a> {
+    /// The segment.
+    pub segment: u64,
+    /// Bytes from its begin to the frame of the record.
+    pub offset: u64,
+    /// The table's number.
+    pub table_id: u32,
+    /// The table, if there still is one.
+    pub table: Option<&'a DataTable>,
+    /// The key, as its table's kind encodes it.
+    pub key: u64,
+    /// The version.
+    pub version: u64,
+    /// The value; `None` for a removal.
+    pub value: Option<&'a [u8]>,
+}
+
+/// Reads all that a server would read from the directory, hands each record of the log to `visit`, and says
+/// what there is. Nothing is changed.
+///
+/// # Errors
+/// [`DurabilityError`]: a server uses the directory, or would refuse it.
+pub fn read_data(
+    directory: &Path,
+    mut visit: impl FnMut(DataRecord<'_>),
+) -> Result<DataReport, DurabilityError> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_directory(directory)?);
+    Store::lock(&*disk)?;
+    let why = "there are no data of a server here";
+    let missing = || DurabilityError::Missing { file: disk.place("catalogue"), why };
+    let catalogue = Store::read(&*disk)?.ok_or_else(missing)?;
+    let mut tables = BTreeMap::new();
+    for (id, table) in &catalogue.tables {
+        if let Some(snapshot) = &table.snapshot {
+            read_snapshot(&*disk, snapshot, *id, |_| Ok(()))?;
+        }
+        let layout = TableLayout::from_bytes(&table.definition).ok();
+        let described = DataTable {
+            id: *id,
+            name: table.name.clone(),
+            key_kind: layout.map(|layout| layout.definition.key_kind),
+            snapshot_pairs: table.snapshot.map(|snapshot| snapshot.pairs),
+            records: 0,
+        };
+        tables.insert(*id, described);
+    }
+    let end = read_log(&*disk, catalogue.first_segment, |position, record| {
+        let kept = catalogue.tables.get(&record.table);
+        let table = tables.get_mut(&record.table);
+        if let (Some(table), Some(kept)) = (table, kept) {
+            table.records += u64::from(position >= kept.needs_log_from());
+        }
+        let block = &record.block;
+        visit(DataRecord {
+            segment: position.segment,
+            offset: position.offset,
+            table_id: record.table,
+            table: tables.get(&record.table),
+            key: block.key().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
+            version: block.version(),
+            value: record.is_pair().then(|| block.value()),
+        });
+        Ok(())
+    })?;
+    let cut = end.cut.filter(|cut| cut.fault.is_some()).map(|cut| (disk.place(&cut.name), cut.offset));
+    let segments = (end.segment + 1).saturating_sub(catalogue.first_segment);
+    Ok(DataReport { tables: tables.into_values().collect(), segments, cut })
+}
