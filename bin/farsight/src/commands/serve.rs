@@ -30,8 +30,8 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 /// Prints one line, "ready url=URL pid=PID", when clients can connect, with a "url=" an address.
 /// Tables live in this process's memory and end with it, as it says on stderr; so does what ends with it, at
 /// its end. With --data they are kept in a directory, too: a server that is started there later has them.
-/// A hangup that was ignored at the start, as by nohup, does not end it. A server that meets a bug of its own,
-/// or an error of its disk, says so, refuses the calls under way, and ends with exit code 1.
+/// A hangup that was ignored at the start, as by nohup, does not end it. A server that meets a bug of its
+/// own, or an error of its disk, says so, refuses the calls under way, and ends with exit code 1.
 ///
 /// Several servers are a pool: clients name all of them with commas between, always in the same order; the
 /// first is the coordinator. Each has a part of every table, and the pool ends with the first of them that
