@@ -6,9 +6,10 @@ use std::time::Duration;
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{Client, ClientOptions, EngineKind, GroupSizes, NewTable, PoolClient, Table};
+use farsight_durability::disk::SimulatedDisk;
 use farsight_index::Registered;
 use farsight_layout::FORMAT_VERSION;
-use farsight_node::{Node, NodeEngines, NodeHandle, NodeOptions};
+use farsight_node::{DataOptions, Node, NodeEngines, NodeHandle, NodeOptions};
 use farsight_oracles::EightBytes;
 use farsight_protocol::{KeyKind, TableDefinition};
 
@@ -56,6 +57,18 @@ impl<F: FabricUnderTest> PoolStore<F> {
         Self::start(vec![subject], Reference::KIND, Vec::new(), table_memory_bytes)
     }
 
+    /// One node with tables of XStore that it keeps on a simulated disk: each write is durable before it is
+    /// visible.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn durable(subject: F, table_memory_bytes: u64) -> Self {
+        let data = DataOptions::new(Arc::new(SimulatedDisk::default()));
+        let options = NodeOptions { table_memory_bytes, data: Some(data), ..NodeOptions::default() };
+        Self::start_with(vec![subject], EngineKind::XSTORE, Vec::new(), options)
+    }
+
     /// The same, where writes are [answered later](crate::reference::later).
     ///
     /// # Panics
@@ -83,9 +96,16 @@ impl<F: FabricUnderTest> PoolStore<F> {
     }
 
     fn start(subjects: Vec<F>, kind: &'static EngineKind, sample: Vec<u64>, table_memory_bytes: u64) -> Self {
-        let engines = Engines::hosting;
-        let options =
-            NodeOptions { table_memory_bytes, lease: Some(LEASE), engines, ..NodeOptions::default() };
+        Self::start_with(subjects, kind, sample, NodeOptions { table_memory_bytes, ..NodeOptions::default() })
+    }
+
+    fn start_with(
+        subjects: Vec<F>,
+        kind: &'static EngineKind,
+        sample: Vec<u64>,
+        options: NodeOptions,
+    ) -> Self {
+        let options = NodeOptions { lease: Some(LEASE), engines: Engines::hosting, ..options };
         let start = |subject: &F| {
             let host = Arc::new(subject.listen(FORMAT_VERSION));
             Node::start(vec![host], &options).expect("a memory node")

@@ -109,6 +109,21 @@ impl Slab {
         }
     }
 
+    /// Makes certain of so many blocks: as many allocations in a row succeed, if nobody else allocates.
+    ///
+    /// # Errors
+    /// As [`Slab::allocate`].
+    pub fn reserve(&self, blocks: u64) -> Result<(), RegionFull> {
+        // Relaxed: the caller is the only one that allocates.
+        let freed = u64::from(self.freed_count.load(Ordering::Relaxed));
+        let end = u64::from(self.next_unused.load(Ordering::Relaxed)) + blocks.saturating_sub(freed);
+        if end > u64::from(self.capacity_leaves) {
+            return Err(self.full());
+        }
+        let grown = self.region.grow_to(end * self.block_bytes());
+        grown.map_err(|error| RegionFull { no_memory: Some(error.to_string().into()), ..self.full() })
+    }
+
     /// The block that the allocation after `ahead` others would take, if no freed block is used before: to
     /// ask for its lines in time.
     #[inline]

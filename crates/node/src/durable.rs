@@ -133,11 +133,17 @@ impl Durable {
             return None;
         };
         let operations = entries.len();
+        let old_words = match request {
+            Request::Write { operation, .. } if operation.returns_value() => {
+                entries.value_bytes().div_ceil(8)
+            }
+            _ => 0,
+        };
         if let Err(error) = self.queue.check_room(frame.len()) {
             return Some(Err(error));
         }
         // What is answered is not known yet; its room is.
-        call.answer.push_words(std::iter::repeat_n(0, operations.max(REFUSAL_WORDS)));
+        call.answer.push_words(std::iter::repeat_n(0, (operations * (1 + old_words)).max(REFUSAL_WORDS)));
         let waiting =
             WaitingCall { client: call.client, request: frame.to_vec(), reply: call.answer_later() };
         self.queue.push(Due::Call(waiting));

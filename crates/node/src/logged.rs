@@ -8,14 +8,17 @@ use farsight_protocol::ServerError;
 ///
 /// Only the sequencer writes it. So what it finds when it decides is still so when it applies.
 pub trait LoggedTable: Send + Sync {
-    /// The version of a key, if it is there.
+    /// The version of a key, if it is there, and its value into place.
     ///
     /// # Errors
     /// [`ServerError`]: it could not be read in time.
-    fn version_of(&self, key: u64) -> Result<Option<u64>, ServerError>;
+    fn pair_of(&self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError>;
 
-    /// Keys that can be inserted for certain, wherever they belong.
-    fn insertable(&self) -> u64;
+    /// Makes certain that so many inserts to come have room, wherever their keys belong.
+    ///
+    /// # Errors
+    /// [`ServerError`]: there is no room for as many, or no memory.
+    fn reserve(&self, inserts: u64) -> Result<(), ServerError>;
 
     /// Draws the version of a write to come.
     ///
@@ -46,11 +49,12 @@ pub trait LoggedTable: Send + Sync {
     /// [`ServerError`]: they could not be read in time.
     fn scan(&self, from: u64, limit: usize, into: &mut Pairs) -> Result<Option<u64>, ServerError>;
 
-    /// Begins to load the table, which is empty.
+    /// Begins to load the table, which is empty, with so many pairs, if that is known. Leaves are filled to
+    /// their end if the pairs have no room otherwise.
     ///
     /// # Errors
     /// [`ServerError`]: it is not.
-    fn begin_load(&self) -> Result<Box<dyn VersionedLoad>, ServerError>;
+    fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError>;
 
     /// Notes that its model has to be trained. The caller wakes the background.
     fn want_training(&self);

@@ -201,6 +201,67 @@ fn a_load_is_there_whole_or_not_at_all() {
     drop(node);
 }
 
+/// What fits a table fits it after a restart, however full it was; and no room is promised that is not there.
+#[test]
+fn a_full_table_refuses_and_comes_back() {
+    let disk = SimulatedDisk::default();
+    let start = |disk: &SimulatedDisk| {
+        let host = LocalHost::new();
+        let options = NodeOptions { table_memory_bytes: 64 << 10, ..options(disk, Ack::Durable) };
+        (Node::start(vec![host.clone()], &options).expect("a node"), host)
+    };
+    let (node, host) = start(&disk);
+    let client = host.connect();
+    let table = client.create("full", 8);
+    // Ascending keys fill leaves to their end; a load would leave a quarter of each empty.
+    let mut stored = Vec::new();
+    let mut refused = None;
+    for key in 0..10_000 {
+        match client.put(&table, &[key])[0] {
+            WriteOutcome::Inserted(_) => stored.push(key),
+            WriteOutcome::Failed(code) => refused = Some(code),
+            other => panic!("{other:?}"),
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert_eq!((refused, node.failure()), (Some(ErrorCode::RegionFull), None));
+    let leaves = u64::from(table.capacity_leaves());
+    assert!(stored.len() as u64 > leaves * 12, "{} pairs in {leaves} leaves", stored.len());
+    let found = |host: &LocalHost, keys: &[u64]| {
+        let client = host.connect();
+        keys.chunks(100).all(|keys| client.get(&table, keys).expect("pairs").iter().all(Option::is_some))
+    };
+    assert!(found(&host, &stored));
+    // Enough updates for snapshots, which the next start loads.
+    for _ in 0..30 {
+        client.put(&table, &stored[..200]);
+    }
+    sleep(Duration::from_millis(200));
+    node.shutdown().expect("stopped");
+    assert!(disk.list().expect("names").iter().any(|name| name.starts_with("snapshot-")));
+    let (_node, host) = start(&disk.crash(4));
+    assert!(found(&host, &stored), "pairs are lost");
+}
+
+/// A limit of the process's memory is met before the log, never behind it.
+#[test]
+fn a_limit_of_memory_refuses_inserts_and_ends_nothing() {
+    let disk = SimulatedDisk::default();
+    let host = LocalHost::new();
+    let options = NodeOptions { memory_limit_bytes: Some(1), ..options(&disk, Ack::Durable) };
+    let node = Node::start(vec![host.clone()], &options).expect("a node");
+    let client = host.connect();
+    let ControlRequest::CreateTable { layout, place, id } = create_at(1, definition("t", 8)) else { return };
+    let made = client.control::<TableInfo>(&ControlRequest::CreateTable { layout, place, id });
+    if let Ok(table) = made {
+        let outcomes = client.put(&table, &(0..1_000).collect::<Vec<_>>());
+        assert!(outcomes.iter().any(|outcome| matches!(outcome, WriteOutcome::Failed(_))), "{outcomes:?}");
+    }
+    assert_eq!(node.failure(), None);
+}
+
 /// The checkers checked. `RUSTFLAGS="--cfg injected" cargo test`.
 #[cfg(injected)]
 mod injected {

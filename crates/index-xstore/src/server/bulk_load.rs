@@ -16,7 +16,7 @@ use std::sync::Arc;
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
 use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Place, Waited};
-use farsight_layout::Fences;
+use farsight_layout::{Fences, LEAF_SLOTS};
 use farsight_model::shortest_fence;
 
 use super::error::{BulkLoadError, WriteError};
@@ -82,6 +82,8 @@ pub struct BulkLoader<F: LeafFormat> {
     leaves: Vec<(u64, LeafNumber)>,
     last_key: Option<u64>,
     pairs: u64,
+    /// Pairs of a leaf.
+    leaf_pairs: usize,
 }
 
 impl<F: LeafFormat> XTree<F> {
@@ -102,6 +104,7 @@ impl<F: LeafFormat> XTree<F> {
             leaves: Vec::new(),
             last_key: None,
             pairs: 0,
+            leaf_pairs: self.format.bulk_load_pairs(),
         })
     }
 
@@ -131,6 +134,17 @@ impl<F: LeafFormat> XTree<F> {
 }
 
 impl<F: LeafFormat> BulkLoader<F> {
+    /// True if so many pairs have room in leaves as a load fills them.
+    #[must_use]
+    pub fn has_room_for(&self, pairs: u64) -> bool {
+        pairs.div_ceil(self.leaf_pairs as u64) <= self.tree.slab.capacity_leaves().into()
+    }
+
+    /// Fills leaves to their end: for pairs that have no room otherwise. Inserts will split them.
+    pub fn fill_leaves(&mut self) {
+        self.leaf_pairs = LEAF_SLOTS;
+    }
+
     /// Appends a pair.
     ///
     /// # Errors
@@ -164,7 +178,7 @@ impl<F: LeafFormat> BulkLoader<F> {
 
     fn store(&mut self, key: u64, value: &[u8], version: Option<u64>) -> Result<(), WriteError> {
         self.tree.check_value(key, value)?;
-        let full = self.tree.format.bulk_load_pairs();
+        let full = self.leaf_pairs;
         let collected = if self.leaves.is_empty() { &self.first } else { &self.current };
         if collected.keys.len() == full {
             let next = self.tree.slab.allocate().map_err(|full| WriteError::RegionFull { key, full })?;

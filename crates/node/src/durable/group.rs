@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use farsight_base::LeafNumber;
 use farsight_durability::FrameWriter;
+use farsight_index::{Decision, HeldPair, decide};
 use farsight_layout::value_block::RecordKind;
 use farsight_protocol::{
     ErrorCode, ReplyWriter, SentOutcome, ServerError, TableId, WriteEntries, WriteEntry, WriteOperation,
@@ -22,14 +24,39 @@ use crate::tables::View;
 pub(super) struct Group {
     /// What goes into the log.
     pub(super) frame: FrameWriter,
-    /// Keys that the group writes: with which version they are there then, if they are.
-    overlay: HashMap<(TableId, u64), Option<u64>>,
-    /// Inserts of each table that have room for certain.
-    insertable: HashMap<TableId, u64>,
+    /// Keys that the group writes: their version then, and where their value stands, if they are there.
+    overlay: HashMap<(TableId, u64), Option<(u64, Range<usize>)>>,
+    /// Inserts of each table that have room for certain, and how many of them the group has.
+    rooms: HashMap<TableId, Room>,
     changes: Vec<Change>,
     values: Vec<u8>,
-    outcomes: Vec<SentOutcome>,
-    answers: Vec<(LateReply, Range<usize>)>,
+    outcomes: Vec<Decided>,
+    answers: Vec<Answered>,
+    /// The value that a write finds.
+    held: Vec<u8>,
+}
+
+/// What became of a write, and where the value before stands in `values`, if it is answered.
+struct Decided {
+    sent: SentOutcome,
+    old: Option<Range<usize>>,
+}
+
+/// A call: its reply, its outcomes, and how long each value before is, if they are answered.
+struct Answered {
+    reply: LateReply,
+    outcomes: Range<usize>,
+    old_bytes: Option<usize>,
+}
+
+/// Inserts whose room is made certain at once.
+const RESERVED: u64 = 1024;
+
+/// Room for a table's inserts.
+#[derive(Clone, Copy, Default)]
+struct Room {
+    reserved: u64,
+    taken: u64,
 }
 
 /// One change to be applied.
@@ -39,9 +66,21 @@ struct Change {
     version: u64,
     /// Where its value stands in `values`; `None` for a removal.
     value: Option<Range<usize>>,
-    entry_hint: farsight_base::LeafNumber,
+    hint: LeafNumber,
     /// Where its outcome stands in `outcomes`.
     outcome: usize,
+}
+
+impl Room {
+    /// Takes the room of one insert: nothing may fail behind the log.
+    fn take(&mut self, table: &dyn LoggedTable) -> Result<(), ServerError> {
+        if self.taken == self.reserved {
+            let ahead = table.reserve(self.taken + RESERVED).map(|()| RESERVED);
+            self.reserved += ahead.or_else(|_| table.reserve(self.taken + 1).map(|()| 1))?;
+        }
+        self.taken += 1;
+        Ok(())
+    }
 }
 
 impl Group {
@@ -62,59 +101,88 @@ impl Group {
         let begin = self.outcomes.len();
         for entry in entries.iter() {
             let outcome = self.decide_one(id, table, operation, entry);
-            let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(error.code));
-            self.outcomes.push(SentOutcome { outcome, is_hint_wrong: false });
+            let (outcome, old) = outcome.unwrap_or_else(|error| (WriteOutcome::Failed(error.code), None));
+            self.outcomes.push(Decided { sent: SentOutcome { outcome, is_hint_wrong: false }, old });
         }
-        self.answers.push((reply, begin..self.outcomes.len()));
+        let old_bytes = operation.returns_value().then(|| entries.value_bytes());
+        self.answers.push(Answered { reply, outcomes: begin..self.outcomes.len(), old_bytes });
     }
 
+    /// Decides one write. Returns its outcome, and where the value before stands, if it is answered.
     fn decide_one(
         &mut self,
         id: TableId,
         table: &dyn LoggedTable,
         operation: WriteOperation,
         entry: WriteEntry<'_>,
-    ) -> Result<WriteOutcome, ServerError> {
-        let WriteEntry { key, hint, value } = entry;
-        let present = match self.overlay.get(&(id, key)) {
-            Some(present) => *present,
-            None => table.version_of(key)?,
+    ) -> Result<(WriteOutcome, Option<Range<usize>>), ServerError> {
+        let present = match self.overlay.get(&(id, entry.key)) {
+            None => table.pair_of(entry.key, &mut self.held)?,
+            Some(None) => None,
+            Some(Some((version, value))) => {
+                self.held.clear();
+                self.held.extend_from_slice(&self.values[value.clone()]);
+                Some(*version)
+            }
         };
-        match (operation, present) {
-            (WriteOperation::Insert, Some(version)) => return Ok(WriteOutcome::Exists(version)),
-            (WriteOperation::Update | WriteOperation::Remove, None) => return Ok(WriteOutcome::Absent),
-            _ => {}
-        }
-        if present.is_none() {
-            self.take_room(id, table, key)?;
-        }
-        let version = table.draw_version(key)?;
-        let is_removal = operation == WriteOperation::Remove;
-        let kind = if is_removal { RecordKind::Removal } else { RecordKind::Pair };
-        self.frame
-            .push(id.0, kind, version, &key.to_le_bytes(), value)
-            .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, error.to_string()))?;
-        self.overlay.insert((id, key), (!is_removal).then_some(version));
-        let begin = self.values.len();
-        self.values.extend_from_slice(value);
-        let value = (!is_removal).then_some(begin..self.values.len());
-        let outcome = self.outcomes.len();
-        self.changes.push(Change { table: id, key, version, value, entry_hint: hint, outcome });
-        Ok(match (operation, present) {
-            (WriteOperation::Remove, Some(last)) => WriteOutcome::Removed(last),
-            (_, Some(_)) => WriteOutcome::Replaced(version),
-            (_, None) => WriteOutcome::Inserted(version),
-        })
+        let held = std::mem::take(&mut self.held);
+        let pair = present.map(|version| HeldPair { version, value: &held });
+        let outcome = match decide(operation, entry.value, pair) {
+            Decision::Leave(outcome) => Ok((outcome, None)),
+            Decision::Remove => self
+                .log(id, table, entry, None)
+                .map(|_| (WriteOutcome::Removed(present.unwrap_or_default()), None)),
+            Decision::Store(value) => self.store(id, table, operation, entry, value.bytes(), pair),
+        };
+        self.held = held;
+        outcome
     }
 
-    /// Nothing may fail behind the log, so an insert has its room before.
-    fn take_room(&mut self, id: TableId, table: &dyn LoggedTable, key: u64) -> Result<(), ServerError> {
-        let left = self.insertable.entry(id).or_insert_with(|| table.insertable());
-        if *left == 0 {
-            return Err(ServerError::new(ErrorCode::RegionFull, format!("key {key}: no leaf is left")));
-        }
-        *left -= 1;
-        Ok(())
+    fn store(
+        &mut self,
+        id: TableId,
+        table: &dyn LoggedTable,
+        operation: WriteOperation,
+        entry: WriteEntry<'_>,
+        value: &[u8],
+        present: Option<HeldPair<'_>>,
+    ) -> Result<(WriteOutcome, Option<Range<usize>>), ServerError> {
+        let Some(before) = present else {
+            self.rooms.entry(id).or_default().take(table)?;
+            return Ok((WriteOutcome::Inserted(self.log(id, table, entry, Some(value))?), None));
+        };
+        let version = self.log(id, table, entry, Some(value))?;
+        let begin = self.values.len();
+        let old = operation.returns_value().then(|| {
+            self.values.extend_from_slice(before.value);
+            begin..self.values.len()
+        });
+        Ok((WriteOutcome::Replaced(version), old))
+    }
+
+    /// Puts a change into the frame, to be applied; without a value, a removal. Returns its version.
+    fn log(
+        &mut self,
+        id: TableId,
+        table: &dyn LoggedTable,
+        entry: WriteEntry<'_>,
+        value: Option<&[u8]>,
+    ) -> Result<u64, ServerError> {
+        let WriteEntry { key, hint, .. } = entry;
+        let version = table.draw_version(key)?;
+        let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
+        self.frame
+            .push(id.0, kind, version, &key.to_le_bytes(), value.unwrap_or_default())
+            .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, error.to_string()))?;
+        let begin = self.values.len();
+        let value = value.map(|value| {
+            self.values.extend_from_slice(value);
+            begin..self.values.len()
+        });
+        self.overlay.insert((id, key), value.clone().map(|value| (version, value)));
+        let outcome = self.outcomes.len();
+        self.changes.push(Change { table: id, key, version, value, hint, outcome });
+        Ok(version)
     }
 
     /// Applies what the log has. `view` is that by which the calls were decided.
@@ -127,9 +195,9 @@ impl Group {
             let table = view.get(change.table)?;
             let Some(logged) = table.hosted().logged() else { continue };
             let value = change.value.clone().map(|range| &self.values[range]);
-            let is_hint_right = logged.apply(change.key, change.version, value, change.entry_hint)?;
-            let had_hint = change.entry_hint != farsight_base::LeafNumber::NONE;
-            self.outcomes[change.outcome].is_hint_wrong = had_hint && !is_hint_right;
+            let is_hint_right = logged.apply(change.key, change.version, value, change.hint)?;
+            let had_hint = change.hint != LeafNumber::NONE;
+            self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
             if logged.wants_training() {
                 logged.want_training();
                 wants_training = true;
@@ -140,11 +208,17 @@ impl Group {
 
     /// Answers all calls, and begins anew.
     pub(super) fn answer(&mut self) {
-        for (reply, range) in self.answers.drain(..) {
-            let outcomes = &self.outcomes[range];
+        for Answered { reply, outcomes, old_bytes } in self.answers.drain(..) {
+            let outcomes = &self.outcomes[outcomes];
             reply.answer(|writer: &mut ReplyWriter<'_>| {
-                for outcome in outcomes {
-                    writer.push_outcome(*outcome);
+                for Decided { sent, old } in outcomes {
+                    match old_bytes {
+                        None => writer.push_outcome(*sent),
+                        Some(bytes) => {
+                            let old = old.clone().map(|range| &self.values[range]);
+                            writer.push_exchanged(*sent, old, bytes);
+                        }
+                    }
                 }
                 writer.set(outcomes.len() as u32, 0);
             });
@@ -154,7 +228,7 @@ impl Group {
 
     /// Refuses all calls, and begins anew.
     pub(super) fn refuse(&mut self, error: &ServerError) {
-        for (reply, _) in self.answers.drain(..) {
+        for Answered { reply, .. } in self.answers.drain(..) {
             reply.refuse(error);
         }
         self.clear();
@@ -163,7 +237,7 @@ impl Group {
     fn clear(&mut self) {
         self.frame.clear();
         self.overlay.clear();
-        self.insertable.clear();
+        self.rooms.clear();
         self.changes.clear();
         self.values.clear();
         self.outcomes.clear();

@@ -71,12 +71,13 @@ impl Recovering for RecoveredTables<'_> {
             let place = PoolPlace { epochs: vec![self.state.epoch().0], index: 0 };
             self.state.tables.restore(&self.state.listeners, TableId(number), layout, place)
         });
+        let pairs = table.snapshot.map_or(0, |snapshot| snapshot.pairs);
         let load = made.and_then(|made| {
             let load = made
                 .hosted()
                 .logged()
                 .ok_or_else(|| super::no_log(&made.info().engine.name))?
-                .begin_load()?;
+                .begin_load(Some(pairs))?;
             Ok((made, load))
         });
         self.current = Some(load.map_err(|error| refused(&table.name, &error))?);

@@ -3,7 +3,6 @@
 use farsight_base::LeafNumber;
 use farsight_index::Pairs;
 use farsight_index_xstore::server::{BulkLoader, WriteError, XStoreLeaf};
-use farsight_layout::VALUE_BYTES_MAX;
 use farsight_protocol::{Direction, ServerError};
 
 use super::{Part, code_of, refused_load};
@@ -16,15 +15,15 @@ impl Part {
 }
 
 impl LoggedTable for Part {
-    fn version_of(&self, key: u64) -> Result<Option<u64>, ServerError> {
-        let mut value = [0; VALUE_BYTES_MAX];
-        self.tree.get(key, &mut value[..self.value_bytes]).map_err(|error| self.contended(&error))
+    fn pair_of(&self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
+        value.resize(self.value_bytes, 0);
+        self.tree.get(key, value).map_err(|error| self.contended(&error))
     }
 
-    fn insertable(&self) -> u64 {
-        let slab = self.tree.slab();
+    fn reserve(&self, inserts: u64) -> Result<(), ServerError> {
         // One insert splits one leaf at most.
-        u64::from(slab.capacity_leaves().saturating_sub(slab.used_leaves()))
+        let reserved = self.tree.slab().reserve(inserts);
+        reserved.map_err(|full| self.refused(&WriteError::RegionFull { key: 0, full }))
     }
 
     fn draw_version(&self, key: u64) -> Result<u64, ServerError> {
@@ -50,8 +49,11 @@ impl LoggedTable for Part {
         self.tree.scan(Direction::Ascending, from, limit, into).map_err(|error| self.contended(&error))
     }
 
-    fn begin_load(&self) -> Result<Box<dyn VersionedLoad>, ServerError> {
-        let loader = self.tree.begin_bulk_load().map_err(|error| refused_load(&error))?;
+    fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
+        let mut loader = self.tree.begin_bulk_load().map_err(|error| refused_load(&error))?;
+        if pairs.is_some_and(|pairs| !loader.has_room_for(pairs)) {
+            loader.fill_leaves();
+        }
         Ok(Box::new(loader))
     }
 

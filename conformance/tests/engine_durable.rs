@@ -1,0 +1,21 @@
+//! The suite of the engine contract over XStore tables that a node keeps on a disk: all writes go by the log,
+//! and are answered later. Over each fabric that needs no device.
+
+use farsight_conformance::engine::pool_store::PoolStore;
+use farsight_conformance::fabric::shm::Shm;
+use farsight_conformance::fabric::slow::Slow;
+use farsight_conformance::fabric::tcp::Tcp;
+
+const TABLE_BYTES: u64 = 64 << 20;
+
+mod over_shared_memory {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES));
+}
+
+mod over_tcp {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::durable(Slow::<Tcp>::default(), TABLE_BYTES));
+}
