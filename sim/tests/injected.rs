@@ -144,6 +144,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ImageKept",
     "SentBehindGivenUp",
     "NewcomersFenced",
+    "AnsweredBeforeSync",
     "LostBackendKept",
     "LoneUpdateLost",
     "NumberReused",
