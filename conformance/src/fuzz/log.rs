@@ -46,9 +46,9 @@ fn written(source: &mut Source<'_>) {
     let mut log = Log::new(Arc::new(disk.clone()), OPTIONS, 1, &LogEnd::default());
     let mut expected = Vec::new();
     let mut ends = Vec::new();
-    for _ in 0..1 + source.below(4) {
+    for _ in 0..=source.below(4) {
         let mut frame = FrameWriter::default();
-        for _ in 0..1 + source.below(3) {
+        for _ in 0..=source.below(3) {
             let (version, length) = ((source.word() >> 16).max(1), source.below(40));
             let key = source.word().to_le_bytes();
             frame.push(source.half(), RecordKind::Pair, version, &key, &source.value(length)).expect("short");
