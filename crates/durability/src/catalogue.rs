@@ -27,6 +27,9 @@ pub struct Catalogue {
     pub next_snapshot: u64,
     /// The oldest segment of the log that recovery needs.
     pub first_segment: u64,
+    /// True once a life has acknowledged writes before they were durable: clients may have seen versions that
+    /// are lost.
+    pub acknowledges_early: bool,
     /// The tables, by their numbers.
     pub tables: BTreeMap<u32, CatalogueTable>,
 }
@@ -77,7 +80,8 @@ impl Catalogue {
         let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let header = [CATALOGUE_MAGIC, 0];
         let own = [self.incarnation, self.next_table.into(), self.next_snapshot, self.first_segment];
-        header.into_iter().chain(own).chain([self.tables.len() as u64]).for_each(&mut put);
+        let rest = [self.acknowledges_early.into(), self.tables.len() as u64];
+        header.into_iter().chain(own).chain(rest).for_each(&mut put);
         for (number, table) in &self.tables {
             let put = |bytes: &mut Vec<u8>, word: u64| bytes.extend_from_slice(&word.to_le_bytes());
             put(&mut bytes, (*number).into());
@@ -171,6 +175,7 @@ impl<'a> Fields<'a> {
             next_table: self.half("number of the next table, at most")?,
             next_snapshot: self.word()?,
             first_segment: self.word()?,
+            acknowledges_early: self.flag("1 if a life has acknowledged early, at most")?,
             tables: BTreeMap::new(),
         };
         let tables = self.word()?;
@@ -196,19 +201,28 @@ impl<'a> Fields<'a> {
         let name = String::from_utf8_lossy(self.text()?).into_owned();
         let definition = self.text()?.to_vec();
         let since = self.position()?;
-        let snapshot = match self.word()? {
-            0 => None,
-            1 => Some(SnapshotName {
-                number: self.word()?,
-                position: self.position()?,
-                version_max: self.word()?,
-                frames: self.word()?,
-                checksum: self.half("checksum of a snapshot, at most")?,
-                pairs: self.word()?,
-            }),
-            got => return Err(FrameFault::Field { what: "snapshots of a table, at most", expected: 1, got }),
-        };
+        let has_snapshot = self.flag("snapshots of a table, at most")?;
+        let snapshot = has_snapshot.then(|| self.snapshot()).transpose()?;
         Ok(CatalogueTable { name, definition, since, snapshot })
+    }
+
+    fn snapshot(&mut self) -> Result<SnapshotName, FrameFault> {
+        Ok(SnapshotName {
+            number: self.word()?,
+            position: self.position()?,
+            version_max: self.word()?,
+            frames: self.word()?,
+            checksum: self.half("checksum of a snapshot, at most")?,
+            pairs: self.word()?,
+        })
+    }
+
+    fn flag(&mut self, what: &'static str) -> Result<bool, FrameFault> {
+        match self.word()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            got => Err(FrameFault::Field { what, expected: 1, got }),
+        }
     }
 }
 
@@ -242,12 +256,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_catalogue_comes_back_and_no_other(
-            words in any::<[u64; 3]>(), next_table: u32,
+            words in any::<[u64; 3]>(), next_table: u32, acknowledges_early: bool,
             tables in proptest::collection::btree_map(any::<u32>(), table(), 0..5),
             change: (usize, u8),
         ) {
             let [incarnation, next_snapshot, first_segment] = words;
-            let catalogue = Catalogue { incarnation, next_table, next_snapshot, first_segment, tables };
+            let catalogue = Catalogue {
+                incarnation, next_table, next_snapshot, first_segment, acknowledges_early, tables,
+            };
             let mut bytes = catalogue.to_bytes();
             prop_assert_eq!(Catalogue::parse(&bytes), Ok(catalogue));
             let at = change.0 % bytes.len();

@@ -274,6 +274,12 @@ impl<'a> Frame<'a> {
         Err(RecordFault::Fault { table: None, fault })
     }
 
+    /// Bytes that a frame with this header says to have.
+    pub(crate) fn bytes_said(header: &[u8; FRAME_HEADER_BYTES]) -> u64 {
+        let length = header.as_chunks::<4>().0.get(1).copied().unwrap_or_default();
+        u32::from_le_bytes(length).into()
+    }
+
     /// The table of the first record that bytes would hold if they were a frame.
     pub(crate) fn table_said(bytes: &[u8]) -> Option<u32> {
         let word = bytes.get(FRAME_HEADER_BYTES..)?.first_chunk::<4>()?;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use farsight_layout::value_block::RecordKind;
 
 use crate::catalogue::SnapshotName;
-use crate::disk::{Disk, DiskFile, SECTOR_BYTES, read_all};
+use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
 use crate::error::disk_error;
-use crate::frame::{FrameFault, RecordFault};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordFault};
 use crate::segment::{LogPosition, numbered};
 use crate::{DurabilityError, Frame, FrameWriter, Record};
 
@@ -34,10 +34,11 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     numbered(name, PREFIX)
 }
 
-/// A snapshot that is written.
+/// A snapshot that is written. Dropped before it is finished, it removes its file.
 pub struct SnapshotWriter {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
+    is_finished: bool,
     number: u64,
     table: u32,
     frame: FrameWriter,
@@ -56,7 +57,8 @@ impl SnapshotWriter {
         let name = file_name(number);
         let file = disk.create(&name, 0).map_err(disk_error("making", disk.place(&name)))?;
         let frame = FrameWriter::default();
-        Ok(Self { disk, file, number, table, frame, end: 0, frames: 0, checksum: 0, pairs: 0 })
+        let is_finished = false;
+        Ok(Self { disk, file, is_finished, number, table, frame, end: 0, frames: 0, checksum: 0, pairs: 0 })
     }
 
     /// Appends a pair.
@@ -98,6 +100,7 @@ impl SnapshotWriter {
         self.file.sync().map_err(disk_error("syncing", place.clone()))?;
         self.disk.sync_directory().map_err(disk_error("naming", place))?;
         read_snapshot(&*self.disk, &name, self.table, |_| Ok(()))?;
+        self.is_finished = true;
         Ok(name)
     }
 
@@ -119,6 +122,15 @@ impl SnapshotWriter {
     }
 }
 
+impl Drop for SnapshotWriter {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // One that stays is removed at the next start: nothing names it.
+            let _ = self.disk.remove(&file_name(self.number));
+        }
+    }
+}
+
 /// Reads a complete snapshot of `table`, and hands each record to `visit`, in the order of the keys.
 ///
 /// # Errors
@@ -137,17 +149,18 @@ pub fn read_snapshot(
         }
         _ => disk_error("opening", place.clone())(error),
     })?;
-    let bytes = read_all(&*file).map_err(disk_error("reading", place.clone()))?;
+    let mut bytes = Vec::new();
     let mut at = 0;
     let mut checksum = 0;
-    let damaged = |at: usize, fault| DurabilityError::Damaged {
+    let damaged = |at: u64, fault| DurabilityError::Damaged {
         file: place.clone(),
-        offset: at as u64,
+        offset: at,
         table: Some(table),
         fault,
     };
     for number in 1..=name.frames {
-        let frame = Frame::parse(bytes.get(at..).unwrap_or_default());
+        read_frame(&*file, at, &mut bytes).map_err(disk_error("reading", place.clone()))?;
+        let frame = Frame::parse(&bytes);
         let frame = frame.and_then(|frame| frame.check(number, name.number, checksum).map(|()| frame));
         let frame = frame.map_err(|fault| damaged(at, fault))?;
         let visited = frame.visit(|record| {
@@ -162,11 +175,24 @@ pub fn read_snapshot(
             RecordFault::Refused(error) => error,
         })?;
         checksum = frame.checksum;
-        at += (frame.bytes() as usize).next_multiple_of(SECTOR_BYTES);
+        at += frame.bytes().next_multiple_of(SECTOR_BYTES as u64);
     }
     let (expected, got) = (name.checksum.into(), checksum.into());
     if expected == got {
         return Ok(());
     }
     Err(damaged(at, FrameFault::Field { what: "checksum of the last frame", expected, got }))
+}
+
+/// Reads the frame that begins at `at`, as far as the file has it.
+fn read_frame(file: &dyn DiskFile, at: u64, into: &mut Vec<u8>) -> std::io::Result<()> {
+    let rest = file.length_bytes()?.saturating_sub(at);
+    let mut header = [0; FRAME_HEADER_BYTES];
+    into.clear();
+    if rest < FRAME_HEADER_BYTES as u64 {
+        return Ok(());
+    }
+    file.read_at(at, &mut header)?;
+    into.resize(Frame::bytes_said(&header).min(rest) as usize, 0);
+    file.read_at(at, into)
 }

@@ -46,6 +46,8 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
+    /// Nobody takes work any more: what comes is dropped.
+    is_closed: bool,
     work: VecDeque<Due>,
     bytes: usize,
 }
@@ -66,10 +68,23 @@ impl Queue {
     /// Appends work.
     pub(super) fn push(&self, work: Due) {
         let mut waiting = self.lock();
+        if waiting.is_closed {
+            return;
+        }
         waiting.bytes += work.bytes();
         waiting.work.push_back(work);
         drop(waiting);
         self.signal.raise();
+    }
+
+    /// Drops what waits, and what comes from now on. Calls are refused by that.
+    pub(super) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.is_closed = true;
+        let dropped = std::mem::take(&mut waiting.work);
+        waiting.bytes = 0;
+        drop(waiting);
+        drop(dropped);
     }
 
     /// Takes the oldest work, of about [`GROUP_BYTES`].

@@ -13,8 +13,8 @@ use crate::NodeState;
 use crate::logged::VersionedLoad;
 use crate::table::Table;
 
-/// Versions left out at a start where writes are acknowledged before they are durable: clients may have seen
-/// as many that are lost.
+/// Versions left out at a start where a life before has acknowledged writes before they were durable: clients
+/// may have seen as many that are lost.
 const VERSIONS_LOST_MAX: u64 = 1 << 24;
 
 impl NodeState {
@@ -25,13 +25,17 @@ impl NodeState {
     /// [`DurabilityError`].
     pub fn recover(self: &Arc<Self>) -> Result<Option<Sequencer>, DurabilityError> {
         let Some(durable) = &self.durable else { return Ok(None) };
-        let store = durable.store();
+        let mut store = durable.store();
+        let may_have_lost = store.catalogue().acknowledges_early;
+        if durable.ack == Ack::Memory && !may_have_lost {
+            store.change(|catalogue| catalogue.acknowledges_early = true)?;
+        }
         let mut tables = RecoveredTables { state: self, current: None };
         let Recovered { end, records, version_max } = recover(&store, &mut tables)?;
         let mut pairs = 0;
         for table in self.tables.all() {
             let greatest = version_max.get(&table.id().0).copied().unwrap_or(0);
-            let lost = if durable.ack == Ack::Memory { VERSIONS_LOST_MAX } else { 0 };
+            let lost = if may_have_lost { VERSIONS_LOST_MAX } else { 0 };
             table.hosted().leave_out_versions(greatest + lost);
             pairs += table.hosted().stats(self.started).part.map_or(0, |part| part.tree.pairs);
         }

@@ -73,6 +73,7 @@ impl Sequencer {
             let synced = self.sync();
             self.fail_if(synced.err());
         }
+        self.durable.queue.close();
     }
 
     /// Does what waits, or some of it. Returns whether there was any.

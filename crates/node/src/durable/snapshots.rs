@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::report::report;
-use farsight_durability::DurabilityError;
+use farsight_durability::{DurabilityError, LogPosition};
 use farsight_index::Pairs;
 use farsight_protocol::ServerError;
 
@@ -46,23 +46,25 @@ impl Snapshots {
             if stop.is_raised() || !self.durable.are_snapshots_due() || self.state.failure().is_some() {
                 continue;
             }
-            if let Err(error) = self.take() {
+            let taken = self.take(stop);
+            if let Some(error) = taken.err().filter(|_| !stop.is_raised()) {
                 report(format_args!("no snapshot was made, and the log keeps all: {error}"));
                 self.durable.snapshot_signal.wait(RETRY_PAUSE);
             }
         }
     }
 
-    /// Makes a snapshot of each table, and removes what nobody needs any more.
-    ///
-    /// # Errors
-    /// [`DurabilityError`]; snapshots that were complete before stay.
-    pub fn take(&mut self) -> Result<(), DurabilityError> {
+    /// Makes a snapshot of each table, and removes what nobody needs any more; what is complete by `stop`
+    /// stays.
+    fn take(&mut self, stop: &Stop) -> Result<(), DurabilityError> {
         let position = self.durable.settle()?;
         let appended_bytes = self.durable.appended_bytes();
         let mut live_bytes = 0;
         for table in self.state.tables.all() {
-            live_bytes += self.take_table(&table, position)?;
+            live_bytes += self.take_table(&table, position, stop)?;
+            if stop.is_raised() {
+                return Ok(());
+            }
         }
         self.durable.store().remove_segments(position)?;
         self.durable.set_next_snapshots(appended_bytes, live_bytes);
@@ -72,13 +74,17 @@ impl Snapshots {
     fn take_table(
         &mut self,
         table: &Table,
-        position: farsight_durability::LogPosition,
+        position: LogPosition,
+        stop: &Stop,
     ) -> Result<u64, DurabilityError> {
         let Some(logged) = table.hosted().logged() else { return Ok(0) };
         let mut writer = self.durable.begin_snapshot(table.id().0)?;
         let mut next = Some(0);
         let mut bytes = 0;
         while let Some(from) = next {
+            if stop.is_raised() {
+                return Ok(0);
+            }
             next = logged.scan(from, SCAN_PAIRS, &mut self.pairs).map_err(|error| refused(table, &error))?;
             for index in 0..self.pairs.len() {
                 let pair = self.pairs.pair(index);
