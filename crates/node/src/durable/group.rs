@@ -25,7 +25,7 @@ pub(super) struct Group {
     /// What goes into the log.
     pub(super) frame: FrameWriter,
     /// Keys that the group writes: their version then, and where their value stands, if they are there.
-    overlay: HashMap<(TableId, u64), Option<(u64, Range<usize>)>>,
+    overlay: HashMap<(TableId, u64), Option<Pending>>,
     /// Inserts of each table that have room for certain, and how many of them the group has.
     rooms: HashMap<TableId, Room>,
     changes: Vec<Change>,
@@ -35,6 +35,9 @@ pub(super) struct Group {
     /// The value that a write finds.
     held: Vec<u8>,
 }
+
+/// A pair that the group writes: its version, and where its value stands.
+type Pending = (u64, Range<usize>);
 
 /// What became of a write, and where the value before stands in `values`, if it is answered.
 struct Decided {
