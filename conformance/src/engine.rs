@@ -13,6 +13,7 @@
 
 pub mod asking;
 pub mod batches;
+pub mod blocks;
 pub mod conditional;
 pub mod costs;
 pub mod direct;

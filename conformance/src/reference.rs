@@ -37,6 +37,7 @@ impl Registered for Reference {
         elsewhere: "reference",
         has_ranges: false,
         answers_reads: true,
+        has_blocks: false,
         nodes_train: true,
         // No leaves; the values are as long as others'.
         block_lines: |value_bytes| Geometry::new(value_bytes).map(|_| 0),

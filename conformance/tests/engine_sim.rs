@@ -6,13 +6,14 @@ use std::time::Duration;
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{Client, Table};
+use farsight_conformance::engine::blocks::HasBlocks;
 use farsight_conformance::engine::direct::SessionView;
 use farsight_conformance::engine::{EngineUnderTest, TableUnderTest};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, ReliableConnection, Simulation, Timing, Weakest};
 use farsight_node::NodeOptions;
 use farsight_oracles::EightBytes;
-use farsight_protocol::{KeyKind, TableDefinition};
+use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
 use farsight_sim::Node;
 
 /// Virtual time that training may take.
@@ -29,6 +30,13 @@ impl<K: Kind> SimStore<K> {
         let options = NodeOptions { workers: 2, table_memory_bytes: 16 << 20, ..NodeOptions::default() };
         Self { node: Node::start(&simulation, "sim://server", &options, seed), tables: AtomicU64::new(0) }
     }
+
+    fn create(&self, definition: TableDefinition) -> SimTable {
+        let client = self.node.connect().expect("a client");
+        let table = client.create_table(definition).expect("a new table");
+        let connect = farsight_sim::connect::<K>;
+        SimTable { simulation: self.node.simulation().clone(), table, connect }
+    }
 }
 
 impl<K: Kind> EngineUnderTest for SimStore<K> {
@@ -39,11 +47,16 @@ impl<K: Kind> EngineUnderTest for SimStore<K> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
-        let client = self.node.connect().expect("a client");
-        let table = client.create_table(definition).expect("a new table");
-        let connect = farsight_sim::connect::<K>;
-        SimTable { simulation: self.node.simulation().clone(), table, connect }
+        self.create(TableDefinition::new(name, KeyKind::U64, value_bytes))
+    }
+}
+
+impl<K: Kind> HasBlocks for SimStore<K> {
+    fn block_table(&self, values: ValueKind) -> SimTable {
+        // Relaxed: the number only has to differ.
+        let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
+        let definition = TableDefinition { values, ..TableDefinition::new(name, KeyKind::U64, 8) };
+        self.create(definition)
     }
 }
 
@@ -82,6 +95,12 @@ mod reliable_connection {
     use super::{ReliableConnection, SimStore};
 
     farsight_conformance::engine_suite!(SimStore::<ReliableConnection>::start(2));
+}
+
+mod blocks {
+    use super::{SimStore, Weakest};
+
+    farsight_conformance::block_suite!(SimStore::<Weakest>::start(3));
 }
 
 #[test]

@@ -91,6 +91,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "most writes compare with what was read, swap, or add to counters",
         of_seed: Scenario::conditional,
     },
+    Named {
+        name: "blocks",
+        about: "values of any length, in blocks whose memory is used again, soon or late",
+        of_seed: Scenario::blocks,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
@@ -186,9 +191,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 16;
+const OF_SERVERS: usize = 17;
 
-/// A seed of a pool takes ten times as long as one of a server: one in seventeen is.
+/// A seed of a pool takes ten times as long as one of a server: one in eighteen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -199,7 +204,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every seventeenth seed.
+    // Those of `any` are every eighteenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

@@ -46,6 +46,8 @@ const COUNTERS_ONE_IN: u64 = 4;
 const STRAYS_ONE_IN: u64 = 8;
 /// What is added to a counter at most.
 const ADDEND_MAX: u64 = 3;
+/// Lengths of values that have any: a line, some, many, and more than a reference says.
+const BLOCK_LENGTHS: [usize; 5] = [8, 100, 1_000, 3_000, 17_000];
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
@@ -78,6 +80,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
     pub(crate) may_be_full: bool,
+    /// True where values have any length.
+    pub(crate) has_blocks: bool,
     /// Of the operations, one in so many is a process's last in its program: the rest is a newcomer's.
     pub(crate) leaves_one_in: Option<u64>,
     /// True where the table's versions may end.
@@ -219,6 +223,14 @@ impl<C: Cluster> Plan<C> {
             Err(FabricError::Refused { .. }) => self.journal.mark(Mark::OtherFormat, 1),
             Err(error) => self.complain_of("connecting", &error, self.allowed.fabric(&error)),
         }
+    }
+
+    /// Bytes of the value of the write with this number.
+    fn value_bytes(&self, number: u64, table: &Table) -> usize {
+        if self.has_blocks {
+            return BLOCK_LENGTHS[mix(number) as usize % BLOCK_LENGTHS.len()];
+        }
+        table.value_bytes()
     }
 
     fn end_of_read(&self, error: &ReadError) -> End {
@@ -367,7 +379,13 @@ impl<C: Cluster> Client<C> {
         let seen = match answer {
             None => None,
             Some((value, version)) => match values::first_word(value) {
-                Some(number) => Some(Seen { number, version }),
+                Some(number) if value.len() == self.plan.value_bytes(number, &self.table) => {
+                    Some(Seen { number, version })
+                }
+                Some(number) => {
+                    let got = value.len();
+                    return journal.complain(format!("key {key}: {got} B of the value of write {number}"));
+                }
                 None if is_hidden_tear(value, version, &asked.flipped, &journal.writes_of(key)) => {
                     return journal.mark(Mark::HiddenTear, 1);
                 }
@@ -427,7 +445,6 @@ impl<C: Cluster> Client<C> {
 
     fn read_and_note(&mut self, keys: &[Identity]) -> Result<(), End> {
         if let [key] = *keys {
-            self.values.resize(self.store.session.table().value_bytes(), 0);
             let mut version = None;
             let asked = self.ask(|own| {
                 version = own.store.get(key, &mut own.values)?;
@@ -556,8 +573,6 @@ impl<C: Cluster> Client<C> {
     }
 
     fn write_some(&mut self, operation: WriteOperation, keys: &[Identity]) -> Result<(), End> {
-        let value_bytes = self.store.session.table().value_bytes();
-        let operand_bytes = operation.operand_bytes(value_bytes);
         let (mut numbers, mut operands) =
             (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
         numbers.clear();
@@ -567,20 +582,24 @@ impl<C: Cluster> Client<C> {
         } else {
             Vec::new()
         };
-        operands.resize(operand_bytes * keys.len(), 0);
-        if operand_bytes > 0 {
-            for (index, (room, number)) in operands.chunks_mut(operand_bytes).zip(&numbers).enumerate() {
-                let (expected, value) = room.split_at_mut(match operation {
-                    WriteOperation::FetchAdd | WriteOperation::RemoveIf => operand_bytes,
-                    _ => operand_bytes - value_bytes,
-                });
-                if let Some(argument) = arguments.get(index) {
-                    values::write(*argument, expected);
-                }
-                values::write(*number, value);
+        operands.clear();
+        let mut ends = Vec::with_capacity(keys.len());
+        for (index, number) in numbers.iter().enumerate() {
+            let value_bytes = self.plan.value_bytes(*number, &self.table);
+            let operand_bytes = operation.operand_bytes(value_bytes);
+            let begin = operands.len();
+            operands.resize(begin + operand_bytes, 0);
+            ends.push(operands.len());
+            let (expected, value) = operands[begin..].split_at_mut(match operation {
+                WriteOperation::FetchAdd | WriteOperation::RemoveIf | WriteOperation::Remove => operand_bytes,
+                _ => operand_bytes - value_bytes,
+            });
+            if let Some(argument) = arguments.get(index) {
+                values::write(*argument, expected);
             }
+            values::write(*number, value);
         }
-        let done = self.write_and_note(operation, keys, (&numbers, &arguments), &operands);
+        let done = self.write_and_note(operation, keys, (&numbers, &arguments), (&operands, &ends));
         (self.numbers, self.values) = (numbers, operands);
         done
     }
@@ -604,18 +623,18 @@ impl<C: Cluster> Client<C> {
         operation: WriteOperation,
         keys: &[Identity],
         (numbers, arguments): (&[u64], &[u64]),
-        operands: &[u8],
+        (operands, ends): (&[u8], &[usize]),
     ) -> Result<(), End> {
-        let operand_bytes = operands.len() / keys.len();
+        let operand = |index: usize| {
+            let begin = if index == 0 { 0 } else { ends[index - 1] };
+            &operands[begin..ends[index]]
+        };
         let begin = self.plan.journal.moment();
         let (mut outcomes, mut old_values) =
             (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.old_values));
         outcomes.clear();
         old_values.clear();
-        let entries = keys
-            .iter()
-            .enumerate()
-            .map(|(index, key)| (*key, &operands[index * operand_bytes..][..operand_bytes]));
+        let entries = keys.iter().enumerate().map(|(index, key)| (*key, operand(index)));
         let done = self.store.exchange(operation, entries, &mut outcomes, &mut old_values);
         let end = self.plan.journal.moment();
         let old_bytes = old_values.len() / outcomes.len().max(1);
@@ -672,7 +691,8 @@ impl<C: Cluster> Client<C> {
         let adds = operation.may_insert();
         let mark = match code {
             ErrorCode::UnknownTable if self.plan.allowed.opening_of_dropped() => Mark::TableGone,
-            ErrorCode::RegionFull if adds && self.plan.may_be_full => Mark::Full,
+            // A new value of any length needs memory of its own.
+            ErrorCode::RegionFull if (adds || self.plan.has_blocks) && self.plan.may_be_full => Mark::Full,
             ErrorCode::VersionsExhausted if operation.has_value() && self.plan.versions_end => {
                 Mark::VersionsEnded
             }

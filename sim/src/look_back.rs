@@ -15,7 +15,7 @@ use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Held, Kind, SimRegion};
 use farsight_layout::{Geometry, OWNER_WORD};
 use farsight_oracles::Identity;
-use farsight_protocol::{NodeStats, TableStats};
+use farsight_protocol::{BlockSpaceStats, NodeStats, TableStats};
 
 use crate::client::{Client, Plan};
 use crate::cluster::{Cluster, OneServer};
@@ -149,8 +149,9 @@ pub(crate) fn check_counts(
     regions: &[Arc<SimRegion>],
     has_decayed: bool,
 ) -> Result<TableStats, String> {
-    if regions.len() != stats.tables.len() {
-        return Err(format!("{} tables have {} regions", stats.tables.len(), regions.len()));
+    let of_tables: usize = stats.tables.iter().map(|table| table.info.regions.len()).sum();
+    if regions.len() != of_tables {
+        return Err(format!("{} tables of {of_tables} regions have {}", stats.tables.len(), regions.len()));
     }
     for table in &stats.tables {
         check_leaves(regions, table, has_decayed)?;
@@ -160,10 +161,17 @@ pub(crate) fn check_counts(
 
 /// No leaf's latch is taken, no line is being written, and every block in use is a leaf of the tree.
 fn check_leaves(regions: &[Arc<SimRegion>], table: &TableStats, has_decayed: bool) -> Result<(), String> {
-    let geometry = Geometry::new(usize::from(table.info.definition.value_bytes)).map_err(|e| broken(&e))?;
+    let geometry = Geometry::new(table.info.definition.values.leaf_bytes()).map_err(|e| broken(&e))?;
     let (used, tree) = (table.leaves.used, table.part().tree);
     if used != tree.leaves {
         return Err(format!("{used} blocks are in use for {} leaves", tree.leaves));
+    }
+    if let Some(blocks) = table.blocks {
+        let BlockSpaceStats { live_bytes, free_bytes, quarantined_bytes, lost_bytes, used_bytes, .. } =
+            blocks;
+        if live_bytes + free_bytes + quarantined_bytes + lost_bytes != used_bytes {
+            return Err(format!("the bytes of blocks do not add up: {blocks:?}"));
+        }
     }
     let id = table.info.region();
     let region = regions.iter().find(|region| region.id() == id).ok_or("its region is gone")?;

@@ -23,7 +23,7 @@ use farsight_layout::Geometry;
 use farsight_layout::pool::BlockGeometry;
 use farsight_node::NodeOptions;
 use farsight_oracles::Identity;
-use farsight_protocol::WriteOperation;
+use farsight_protocol::{ValueKind, WriteOperation};
 
 use crate::Scenario;
 use crate::allowed::Allowed;
@@ -120,6 +120,14 @@ impl Scenario {
         (simulation, journal)
     }
 
+    /// What the table's values are.
+    fn values(&self) -> ValueKind {
+        match self.block_bytes {
+            None => ValueKind::Fixed(self.value_bytes),
+            Some(_) => ValueKind::BLOCKS,
+        }
+    }
+
     /// How a table's leaves are laid out.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry::new(usize::from(self.value_bytes)).expect("a size that the format knows")
@@ -144,7 +152,8 @@ impl Scenario {
     }
 
     fn servers<K: Kind>(&self, simulation: &Simulation) -> Arc<Servers<K>> {
-        let table_memory_bytes = (self.leaves * self.geometry().leaf_bytes()) as u64;
+        let leaves_bytes = (self.leaves * self.geometry().leaf_bytes()) as u64;
+        let table_memory_bytes = self.block_bytes.unwrap_or(leaves_bytes);
         let mut options = NodeOptions { workers: self.workers, table_memory_bytes, ..NodeOptions::default() };
         if self.budget_bytes_max.is_some() {
             options.training.target_leaves_per_sub_model = 1;
@@ -154,7 +163,7 @@ impl Scenario {
             address: ADDRESSES[0],
             table: TABLE,
             options,
-            value_bytes: self.value_bytes,
+            values: self.values(),
             versions_left_out: self.versions_left_out,
             parks_one_in: self.parks_one_in,
             seed: self.seed,
@@ -249,6 +258,7 @@ impl Scenario {
             access: Access::OneSided,
             allowed: Allowed::by(&self.rules, self.is_rolex(), self.changes_names),
             may_be_full: self.may_be_full,
+            has_blocks: self.block_bytes.is_some(),
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
             versions_end: self.versions_left_out > 0,
             operations: self.operations / self.processes,

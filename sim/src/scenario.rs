@@ -27,8 +27,10 @@ pub struct Scenario {
     pub is_weakest: bool,
     /// The server's workers.
     pub workers: usize,
-    /// Bytes of a value.
+    /// Bytes of a value; where values have any length, of the reference in the leaf.
     pub value_bytes: u16,
+    /// Values have any length, and bytes of blocks to this number.
+    pub block_bytes: Option<u64>,
     /// Writes of a hundred operations.
     pub writes_percent: u64,
     /// Of a hundred writes, those that look at the key first. Where there are some, and values are integers,
@@ -198,6 +200,7 @@ impl Scenario {
             is_weakest: random.below(2) == 0,
             workers: 1 + random.below(2) as usize,
             value_bytes: [8, 8, 16, 56, 100][random.below(5) as usize],
+            block_bytes: None,
             writes_percent: [5, 30, 60][random.below(3) as usize],
             hot_keys: 1 + random.below(count / 2) as usize,
             filled_keys: random.below(count) as usize,
@@ -294,6 +297,24 @@ impl Scenario {
         let value_bytes = if self.seed.is_multiple_of(2) { 8 } else { self.value_bytes };
         let hot_keys = self.hot_keys.min(HOT_KEYS_OF_CONDITIONS);
         Self { conditional_percent: 70, writes_percent: 60, hot_keys, value_bytes, ..self }
+    }
+
+    /// Values have any length. What blocks may take is so little that memory is used again at once, or so
+    /// much that it waits in quarantine.
+    pub(crate) fn blocks(seed: u64) -> Self {
+        let plain = Self::of_server("blocks", seed, &[], 0);
+        let keys: Vec<Identity> = plain.keys.into_iter().take(KEYS_OF_WAVES).collect();
+        Self {
+            value_bytes: 8,
+            block_bytes: Some([256 << 10, 1 << 20, 4 << 20][seed as usize % 3]),
+            may_be_full: true,
+            writes_percent: 60,
+            hot_keys: 1 + keys.len() / 8,
+            filled_keys: keys.len(),
+            embedding: embedding_of(seed, &keys),
+            keys,
+            ..plain
+        }
     }
 
     /// The table's name leads to one table after another, or to none.

@@ -10,7 +10,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_client::CatalogueError;
 use farsight_fabric_sim::{Kind, Simulation};
 use farsight_node::NodeOptions;
-use farsight_protocol::{KeyKind, TableDefinition};
+use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
 
 use crate::cluster::connect;
 use crate::node::Node;
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     pub(crate) address: &'static str,
     pub(crate) table: &'static str,
     pub(crate) options: NodeOptions,
-    pub(crate) value_bytes: u16,
+    pub(crate) values: ValueKind,
     /// The last version that a table leaves out.
     pub(crate) versions_left_out: u64,
     /// Of the calls, one in so many is answered later.
@@ -70,13 +70,14 @@ impl<K: Kind> Servers<K> {
     /// Makes the table on the newest server, in later lives perhaps as another one than the first: then
     /// numbers that a client kept name something else.
     pub(crate) fn make_table(&self) -> Result<(), CatalogueError> {
-        let definition = |name: &str, value_bytes| TableDefinition::new(name, KeyKind::U64, value_bytes);
+        let definition =
+            |name: &str, values| TableDefinition { values, ..TableDefinition::new(name, KeyKind::U64, 8) };
         let client = connect::<K>(&self.setting.simulation, self.setting.address)?;
         let life = self.lives() as u64;
         if life > 1 && SplitMix64::new(self.setting.seed ^ life << 8).below(2) == 0 {
-            client.create_table(definition("other", 24))?;
+            client.create_table(definition("other", ValueKind::Fixed(24)))?;
         }
-        client.create_table(definition(self.setting.table, self.setting.value_bytes))?;
+        client.create_table(definition(self.setting.table, self.setting.values))?;
         self.current().leave_out_versions(self.setting.table, self.setting.versions_left_out);
         Ok(())
     }

@@ -43,8 +43,8 @@ impl Store {
         Self { session, embedding, pairs: Pairs::default(), keys: Vec::new() }
     }
 
-    pub(crate) fn get(&mut self, key: Identity, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        self.session.get(self.embedding.key(key), value)
+    pub(crate) fn get(&mut self, key: Identity, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+        self.session.get_into(self.embedding.key(key), value)
     }
 
     pub(crate) fn multi_get(&mut self, keys: &[Identity], answers: &mut Answers) -> Result<(), ReadError> {

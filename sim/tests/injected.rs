@@ -15,6 +15,7 @@ use farsight_sim::{Failure, PoolShape, Scenario, named, run_seed};
 fn bugs() -> impl Iterator<Item = &'static Bug> {
     let lists = [
         farsight_base::injected::ALL,
+        farsight_blocks::injected::ALL,
         farsight_client::injected::ALL,
         farsight_fabric::injected::ALL,
         farsight_fabric_sim::injected::ALL,
@@ -133,6 +134,9 @@ found! {
     a_value_before_of_another_key: OldValueOfAnother in "conditional" within 20;
     a_value_before_that_is_kept: OldValueKept in "pool-conditional" within 400;
     an_addition_repeated: WriteRepeated in "conditional" within 100;
+    a_block_reused_while_it_is_live: LiveBlockReused in "blocks" within 20;
+    a_torn_block: ChecksumSkipped in "blocks" within 1_000;
+    a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
 

@@ -26,7 +26,7 @@ pub(super) fn open(source: &Source<'_>) -> Result<Box<dyn Store>> {
     let connection = ShmConnection::connect(client.peer(), options)?;
     let mut queue = connection.open_queue()?;
     queue.attach(info.region())?;
-    let value_bytes = usize::from(info.definition.value_bytes);
+    let value_bytes = info.definition.values.leaf_bytes();
     let stats = client.stats()?.tables.into_iter().find(|table| table.info.id == info.id);
     let used_bytes = stats.context("the server has no such table")?.used_bytes();
     let blocks = used_bytes.div_ceil(Geometry::new(value_bytes)?.leaf_bytes() as u64);

@@ -14,8 +14,8 @@ pub(crate) fn listing(header: impl Into<Row>) -> Table {
 /// Size and type of a table's values.
 pub(crate) fn value_text(definition: &TableDefinition) -> String {
     match &definition.value_type[..] {
-        "" => format!("{} B", definition.value_bytes),
+        "" => definition.values.to_string(),
         // Quoted: it is what a server says.
-        name => format!("{} B {name:?}", definition.value_bytes),
+        name => format!("{} {name:?}", definition.values),
     }
 }

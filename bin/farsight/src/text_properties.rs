@@ -1,5 +1,6 @@
 //! Texts that anyone may type: no reader of them panics, and what is printed is read back as the same.
 
+use farsight::ValueKind;
 use proptest::prelude::*;
 
 use crate::key_text::TextKey;
@@ -42,22 +43,25 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_value_or_an_error(text in texts(), value_bytes in 8_usize..=256) {
+    fn any_text_is_a_value_or_an_error(text in texts(), value_bytes in 8_u16..=256) {
+        let values = ValueKind::Fixed(value_bytes);
         for format in [ValueFormat::Auto, ValueFormat::Text, ValueFormat::Hex, ValueFormat::Decimal] {
-            if let Ok(value) = format.parse(&text, "t", value_bytes) {
-                prop_assert_eq!(value.len(), value_bytes);
-                let printed = format.text(&value);
-                prop_assert_eq!(format.parse(&printed, "t", value_bytes).ok(), Some(value), "{:?}", printed);
+            if let Ok(value) = format.parse(&text, "t", values) {
+                prop_assert_eq!(value.len(), usize::from(value_bytes));
+                let printed = format.text(&value, values);
+                prop_assert_eq!(format.parse(&printed, "t", values).ok(), Some(value), "{:?}", printed);
             }
         }
     }
 
     #[test]
     fn every_value_comes_back(value in prop::collection::vec(any::<u8>(), 8..=256)) {
-        for format in [ValueFormat::Auto, ValueFormat::Hex] {
-            let printed = format.text(&value);
-            let read = format.parse(&printed, "t", value.len()).ok();
-            prop_assert_eq!(read.as_ref(), Some(&value), "{}", printed);
+        for values in [ValueKind::Fixed(value.len() as u16), ValueKind::BLOCKS] {
+            for format in [ValueFormat::Auto, ValueFormat::Hex] {
+                let printed = format.text(&value, values);
+                let read = format.parse(&printed, "t", values).ok();
+                prop_assert_eq!(read.as_ref(), Some(&value), "{}", printed);
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
+use farsight::ValueKind;
 use std::fmt::Write;
 
 /// How values are read and printed.
@@ -26,29 +27,34 @@ pub(crate) enum ValueFormat {
 }
 
 impl ValueFormat {
-    /// The value of `value_bytes` that `text` says.
-    pub(crate) fn parse(self, text: &str, table: &str, value_bytes: usize) -> Result<Vec<u8>> {
+    /// The value that `text` says, of a table with such values. One of any length is not filled up.
+    pub(crate) fn parse(self, text: &str, table: &str, values: ValueKind) -> Result<Vec<u8>> {
         match self {
-            Self::Auto if text.starts_with("0x") => parse_hex(text, table, value_bytes),
+            Self::Auto if text.starts_with("0x") => parse_hex(text, table, values),
             Self::Auto | Self::Text => {
                 let got = text.len();
                 ensure!(
-                    got <= value_bytes,
-                    "a value of {got} B; table {table:?} has values of {value_bytes} B"
+                    got <= values.bytes_max(),
+                    "a value of {got} B; table {table:?} has values of {values}"
                 );
-                Ok(filled(text.as_bytes(), value_bytes))
+                Ok(filled(text.as_bytes(), values))
             }
-            Self::Hex => parse_hex(text, table, value_bytes),
+            Self::Hex => parse_hex(text, table, values),
             Self::Decimal => match text.parse::<u64>() {
-                Ok(number) => Ok(filled(&number.to_le_bytes(), value_bytes)),
+                Ok(number) => Ok(filled(&number.to_le_bytes(), values)),
                 Err(error) => bail!("value {text:?} is no u64 in decimal: {error}"),
             },
         }
     }
 
-    /// The text of `value`.
-    pub(crate) fn text(self, value: &[u8]) -> String {
+    /// The text of `value`, of a table with such values. All bytes of one of any length are its own.
+    pub(crate) fn text(self, value: &[u8], values: ValueKind) -> String {
         match self {
+            Self::Auto | Self::Text if values.are_blocks() => match str::from_utf8(value) {
+                Ok(text) if self == Self::Text || is_plain(text) => text.to_owned(),
+                Err(_) if self == Self::Text => String::from_utf8_lossy(value).into_owned(),
+                _ => hex(value),
+            },
             Self::Auto => printable(value).map_or_else(|| hex(value), str::to_owned),
             Self::Text => String::from_utf8_lossy(without_zeros(value)).into_owned(),
             Self::Hex => hex(value),
@@ -65,7 +71,12 @@ impl ValueFormat {
 /// `bytes` without the zeros at its end as text, if it is some, is printable, and would not be read as hex.
 pub(crate) fn printable(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(without_zeros(bytes)).ok()?;
-    (!text.is_empty() && !text.starts_with("0x") && !text.contains(char::is_control)).then_some(text)
+    (!text.is_empty() && is_plain(text)).then_some(text)
+}
+
+/// True if a text is printable, and would not be read as hex.
+fn is_plain(text: &str) -> bool {
+    !text.starts_with("0x") && !text.contains(char::is_control)
 }
 
 fn without_zeros(bytes: &[u8]) -> &[u8] {
@@ -73,9 +84,11 @@ fn without_zeros(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-fn filled(bytes: &[u8], length_bytes: usize) -> Vec<u8> {
+fn filled(bytes: &[u8], values: ValueKind) -> Vec<u8> {
     let mut value = bytes.to_vec();
-    value.resize(length_bytes, 0);
+    if let ValueKind::Fixed(length_bytes) = values {
+        value.resize(length_bytes.into(), 0);
+    }
     value
 }
 
@@ -87,16 +100,15 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn parse_hex(text: &str, table: &str, value_bytes: usize) -> Result<Vec<u8>> {
+fn parse_hex(text: &str, table: &str, values: ValueKind) -> Result<Vec<u8>> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     if let Some(wrong) = digits.chars().find(|c| !c.is_ascii_hexdigit()) {
         bail!("value {text:?} has {wrong:?}, which is no hexadecimal digit");
     }
     let got = digits.len();
-    let expected = 2 * value_bytes;
     ensure!(
-        got == expected,
-        "a value of {got} hexadecimal digits; table {table:?} has values of {value_bytes} B, {expected} digits"
+        got.is_multiple_of(2) && values.allows(got / 2),
+        "a value of {got} hexadecimal digits; table {table:?} has values of {values}, two digits a byte"
     );
     let digit = |c: u8| char::from(c).to_digit(16).expect("checked above") as u8;
     Ok(digits.as_bytes().as_chunks().0.iter().map(|[high, low]| digit(*high) << 4 | digit(*low)).collect())
@@ -106,8 +118,9 @@ fn parse_hex(text: &str, table: &str, value_bytes: usize) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn round_trip(format: ValueFormat, text: &str, value_bytes: usize) -> String {
-        format.text(&format.parse(text, "t", value_bytes).unwrap())
+    fn round_trip(format: ValueFormat, text: &str, value_bytes: u16) -> String {
+        let values = ValueKind::Fixed(value_bytes);
+        format.text(&format.parse(text, "t", values).unwrap(), values)
     }
 
     #[test]
@@ -121,14 +134,34 @@ mod tests {
 
     #[test]
     fn what_is_not_printable_is_hex() {
-        assert_eq!(ValueFormat::Auto.text(&[0; 8]), "0x0000000000000000");
-        assert_eq!(ValueFormat::Auto.text(b"a\nb\0\0\0\0\0"), "0x610a620000000000");
-        assert_eq!(ValueFormat::Auto.text(b"0x\0\0\0\0\0\0"), "0x3078000000000000");
+        let text = |value| ValueFormat::Auto.text(value, ValueKind::Fixed(8));
+        assert_eq!(text(&[0; 8]), "0x0000000000000000");
+        assert_eq!(text(b"a\nb\0\0\0\0\0"), "0x610a620000000000");
+        assert_eq!(text(b"0x\0\0\0\0\0\0"), "0x3078000000000000");
+    }
+
+    #[test]
+    fn values_of_any_length_are_not_filled_up() {
+        for (format, text) in [
+            (ValueFormat::Auto, ""),
+            (ValueFormat::Auto, "grüße"),
+            (ValueFormat::Auto, "0x610a00"),
+            (ValueFormat::Text, "a\nb"),
+            (ValueFormat::Hex, "0x"),
+            (ValueFormat::Hex, "0x00ff"),
+        ] {
+            let value = format.parse(text, "t", ValueKind::BLOCKS).unwrap();
+            assert_eq!(format.text(&value, ValueKind::BLOCKS), text);
+        }
+        assert_eq!(ValueFormat::Decimal.parse("7", "t", ValueKind::BLOCKS).unwrap(), 7_u64.to_le_bytes());
+        let error = ValueFormat::Text.parse("four", "t", ValueKind::Blocks { max_bytes: 3 }).unwrap_err();
+        assert_eq!(error.to_string(), "a value of 4 B; table \"t\" has values of up to 3 B");
     }
 
     #[test]
     fn wrong_values_name_the_sizes() {
-        let error = |format: ValueFormat, text| format.parse(text, "t", 8).unwrap_err().to_string();
+        let error =
+            |format: ValueFormat, text| format.parse(text, "t", ValueKind::Fixed(8)).unwrap_err().to_string();
         assert_eq!(error(ValueFormat::Auto, "nine byte"), "a value of 9 B; table \"t\" has values of 8 B");
         assert!(error(ValueFormat::Auto, "0x00").contains("2 hexadecimal digits"));
         assert!(error(ValueFormat::Hex, "0xgg").contains("'g'"));

@@ -68,6 +68,12 @@ impl Client {
     fn table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         let client = self.client()?;
         let info = py.detach(|| client.describe_table(name)).map_err(|error| error::catalogue(&error))?;
+        if info.definition.values.are_blocks() {
+            return Err(error::TableError::new_err(format!(
+                "table {name:?} has values of any length, up to {} B; this package opens tables of values of one size",
+                info.definition.values.bytes_max()
+            )));
+        }
         let open = match info.definition.key_kind {
             KeyKind::U64 => typed_table::open::<u64>,
             KeyKind::I64 => typed_table::open::<i64>,
@@ -77,14 +83,14 @@ impl Client {
         opened(py.detach(|| open(&client, name)))
     }
 
-    /// Name, kind of keys, bytes of a value and the name of their type of each table.
+    /// Name, kind of keys, bytes of a value, or of the longest, and the name of their type of each table.
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize, String)>> {
         let client = self.client()?;
         let tables = py.detach(|| client.tables()).map_err(|error| error::catalogue(&error))?;
         let row = |info: TableInfo| {
             let definition = info.definition;
             let kind = definition.key_kind.to_string();
-            (definition.name, kind, usize::from(definition.value_bytes), definition.value_type)
+            (definition.name, kind, definition.values.bytes_max(), definition.value_type)
         };
         Ok(tables.into_iter().map(row).collect())
     }

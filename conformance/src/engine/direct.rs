@@ -12,8 +12,9 @@ use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Node, NodeHandle, NodeOptions};
 use farsight_oracles::EightBytes;
-use farsight_protocol::{KeyKind, TableDefinition};
+use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
 
+use super::blocks::HasBlocks;
 use super::costs::MeteredSession;
 use super::harness::eventually;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -103,6 +104,15 @@ impl<F: FabricUnderTest> EngineUnderTest for DirectStore<F> {
     }
 }
 
+impl<F: FabricUnderTest> HasBlocks for DirectStore<F> {
+    fn block_table(&self, values: ValueKind) -> DirectTable<F> {
+        // Relaxed: the number only has to differ.
+        let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
+        let definition = TableDefinition { values, ..TableDefinition::new(name, KeyKind::U64, 8) };
+        DirectTable::of(&self.subject, definition)
+    }
+}
+
 /// A table of it.
 pub struct DirectTable<F: FabricUnderTest> {
     subject: Arc<F>,
@@ -131,7 +141,10 @@ impl<F: FabricUnderTest> DirectTable<F> {
     #[must_use]
     pub fn create(subject: &Arc<F>, name: String, value_bytes: usize) -> Self {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
+        Self::of(subject, TableDefinition::new(name, KeyKind::U64, value_bytes))
+    }
+
+    fn of(subject: &Arc<F>, definition: TableDefinition) -> Self {
         let client = connect(&**subject);
         let table = client.create_table(definition).expect("a new table");
         Self { subject: Arc::clone(subject), client, table }
@@ -213,8 +226,8 @@ impl SessionUnderTest for SessionView {
     }
 
     fn get(&mut self, key: u64) -> Option<Stored> {
-        let mut value = vec![0; self.session.table().value_bytes()];
-        let version = self.session.get(key, &mut value).expect("a get");
+        let mut value = Vec::new();
+        let version = self.session.get_into(key, &mut value).expect("a get");
         version.map(|version| (value, version))
     }
 

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Answers, Client, Counters, Exchanges, Meters, Options, Pairs, Server, Session, Table, WriteError,
-    WriteOperation, WriteOutcome,
+    Access, Answers, Client, Counters, Exchanges, Meters, Options, Pairs, Server, Session, Table,
+    TableOptions, ValueKind, WriteError, WriteOperation, WriteOutcome,
 };
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_oracles::EightBytes;
 use farsight_protocol::Direction;
 
+use super::blocks::HasBlocks;
 use super::costs::MeteredSession;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 
@@ -134,6 +135,17 @@ impl EngineUnderTest for XStore {
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         let client = self.connect();
         client.create_table::<u64>(&name, value_bytes).expect("a new table");
+        XStoreTable { socket: self.socket(), name, client }
+    }
+}
+
+impl HasBlocks for XStore {
+    fn block_table(&self, values: ValueKind) -> XStoreTable {
+        // Relaxed: the number only has to differ.
+        let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
+        let client = self.connect();
+        let options = TableOptions::<u64>::default();
+        client.create_table_of(&name, values, &options).expect("a new table");
         XStoreTable { socket: self.socket(), name, client }
     }
 }

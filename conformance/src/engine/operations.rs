@@ -8,6 +8,7 @@ use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
 use farsight_oracles::{Embedding, Identity, sets};
 
+use super::blocks::VALUE_BYTES_MAX;
 use super::model::{Model, random_value};
 use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest};
 
@@ -17,11 +18,35 @@ const SWINGS: usize = 10;
 /// Limits of scans: none, one, within a leaf, over several leaves, more than there are.
 const LIMITS: [usize; 5] = [0, 1, 7, 100, 5_000];
 
+/// How long values are.
+#[derive(Clone, Copy)]
+enum Lengths {
+    /// So many bytes each.
+    Fixed(usize),
+    /// Mostly short ones, now and then none or many.
+    Any,
+}
+
+impl Lengths {
+    fn draw(self, random: &mut SplitMix64) -> usize {
+        let below = match self {
+            Self::Fixed(bytes) => return bytes,
+            Self::Any => match random.below(100) {
+                0..10 => return 0,
+                10..80 => 200,
+                80..98 => 4_000,
+                _ => 1 + u64::from(VALUE_BYTES_MAX),
+            },
+        };
+        random.below(below) as usize
+    }
+}
+
 /// One run over one set of keys.
 struct Run<'a, S, E> {
     random: SplitMix64,
     keys: &'a [Identity],
-    value_bytes: usize,
+    lengths: Lengths,
     /// Writes of a batch that is a large one.
     many: u64,
     sessions: [S; 3],
@@ -57,7 +82,8 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> Run<'_, S, E> {
         let entries: Vec<(Identity, Vec<u8>)> = (0..count)
             .map(|_| {
                 let key = self.key();
-                let bytes = if operation == WriteOperation::Remove { 0 } else { self.value_bytes };
+                let bytes =
+                    if operation == WriteOperation::Remove { 0 } else { self.lengths.draw(&mut self.random) };
                 (key, random_value(&mut self.random, bytes))
             })
             .collect();
@@ -93,9 +119,13 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> Run<'_, S, E> {
     }
 }
 
-fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
+fn values_of<E: EngineUnderTest>(engine: &E, lengths: Lengths) {
     let steps = engine.rounds(STEPS);
-    let seed = Seed::new(&format!("operations, values of {value_bytes} B"));
+    let (value_bytes, of) = match lengths {
+        Lengths::Fixed(bytes) => (bytes, format!("{bytes} B")),
+        Lengths::Any => (0, "any length".to_owned()),
+    };
+    let seed = Seed::new(&format!("operations, values of {of}"));
     let sets = sets::all(&mut seed.random(u64::MAX));
     for (part, (name, keys)) in sets.iter().enumerate() {
         // The captured output of a failing test names its set.
@@ -104,8 +134,7 @@ fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
         let sessions = [Access::OneSided, Access::Rpc, Access::OneSided].map(|access| table.session(access));
         let random = seed.random(part as u64);
         let many = engine.pairs(300) as u64;
-        let mut run =
-            Run { random, keys, value_bytes, many, sessions, model: Model::new(engine.embedding()) };
+        let mut run = Run { random, keys, lengths, many, sessions, model: Model::new(engine.embedding()) };
         for step in 0..steps {
             if run.random.below(2) == 0 {
                 run.write((step * SWINGS / steps).is_multiple_of(2));
@@ -121,12 +150,17 @@ fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
     }
 }
 
+/// Random operations on values of any length.
+pub fn values_of_any_length<E: EngineUnderTest>(engine: &E) {
+    values_of(engine, Lengths::Any);
+}
+
 macro_rules! value_sizes {
     ($($test:ident: $value_bytes:expr),+) => {
         $(
             /// Random operations on values of this size.
             pub fn $test<E: EngineUnderTest>(engine: &E) {
-                values_of(engine, $value_bytes);
+                values_of(engine, Lengths::Fixed($value_bytes));
             }
         )+
     };

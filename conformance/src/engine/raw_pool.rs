@@ -375,7 +375,7 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
         let keys: Vec<u64> = entries.iter().map(|(key, _)| *key).collect();
         let values = entries.iter().map(|(_, value)| *value).collect::<Vec<_>>().concat();
         let mut outcomes = Vec::new();
-        let writes = Writes { operation, keys: &keys, values: &values };
+        let writes = Writes { operation, keys: &keys, values: &values, bounds: &[] };
         self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut Vec::new());
         outcomes
     }
@@ -413,7 +413,7 @@ impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q>
         let keys: Vec<u64> = entries.iter().map(|(key, _)| *key).collect();
         let values = entries.iter().map(|(_, operand)| &operand[..]).collect::<Vec<_>>().concat();
         let (mut outcomes, mut old_values) = (Vec::new(), Vec::new());
-        let writes = Writes { operation, keys: &keys, values: &values };
+        let writes = Writes { operation, keys: &keys, values: &values, bounds: &[] };
         self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut old_values);
         let outcomes = outcomes.into_iter().map(|outcome| outcome.expect("a write")).collect();
         with_old(operation, outcomes, &old_values)

@@ -60,6 +60,12 @@ fn as_it_stands(data: &[u8]) {
         }
         assert_eq!(count, words.len() / (2 + value_bytes.div_ceil(8)));
     }
+    let mut pairs = PairsReader::of_any_length(words);
+    let mut long_words = 0;
+    while let Ok(Some(pair)) = pairs.pair() {
+        long_words += 3 + pair.value.len().div_ceil(8);
+    }
+    assert!(long_words <= words.len());
     let mut model = ModelReader::new(words);
     while let Ok(Some(part)) = model.read() {
         match part {

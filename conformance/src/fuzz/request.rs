@@ -6,7 +6,7 @@ use farsight_layout::pool::LockWord;
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind, LockSeen,
     OPERATIONS_MAX, PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine, TableId,
-    TableLayout, WriteEntries, WriteEntry, WriteOperation,
+    TableLayout, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -25,7 +25,10 @@ fn as_it_stands(data: &[u8]) {
     let Ok(request) = Request::decode(data) else { return };
     let again = encode(&request);
     assert_eq!((again.len(), &again[..HEADER_BYTES]), (data.len(), &data[..HEADER_BYTES]), "{request:?}");
-    if matches!(request, Request::Control(_) | Request::Get { .. } | Request::Lookup { .. }) {
+    if matches!(
+        request,
+        Request::Control(_) | Request::Get { .. } | Request::GetValues { .. } | Request::Lookup { .. }
+    ) {
         assert_eq!(again, data, "{request:?}");
     }
     let twice = Request::decode(&again).expect("what was encoded decodes");
@@ -79,6 +82,19 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::begin_bulk_load(&mut frame, table, last, piece, entries.len(), entries.value_bytes());
             push_all(&mut frame, entries);
         }
+        Request::GetValues { table, keys } => {
+            Request::get_values(&mut frame, table, &keys.iter().collect::<Vec<_>>());
+        }
+        Request::ScanValues { table, direction, from, limit } => {
+            Request::scan_values(&mut frame, table, direction, from, limit);
+        }
+        Request::WriteValues { table, operation, entries } => {
+            Request::begin_write_values(&mut frame, table, operation, entries.len());
+            for entry in entries.iter() {
+                ValueEntries::push(&mut frame, entry);
+            }
+            assert_eq!(entries.iter().count(), entries.len(), "entries announced, and there");
+        }
     }
     frame
 }
@@ -105,7 +121,7 @@ pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
 /// A well-formed frame of an operation on that table.
 pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
-    match source.below(7) {
+    match source.below(10) {
         0 => {
             let count = source.below(OPERATIONS_MAX + 1);
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
@@ -130,6 +146,23 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
             let wanted = SubModelsWanted::ALL[source.below(SubModelsWanted::ALL.len())];
             Request::sub_models(&mut frame, table, source.key(), wanted, source.word());
         }
+        6 => {
+            let keys: Vec<u64> = (0..source.below(300)).map(|_| source.key()).collect();
+            Request::get_values(&mut frame, table, &keys);
+        }
+        7 => {
+            let (direction, from) = (Direction::ALL[source.below(2)], source.key());
+            Request::scan_values(&mut frame, table, direction, from, source.half() as u16);
+        }
+        8 => {
+            let (operation, count) = (WriteOperation::ALL[source.below(3)], source.below(100));
+            Request::begin_write_values(&mut frame, table, operation, count);
+            for _ in 0..count {
+                let (key, hint, value_bytes) = (source.key(), LeafNumber(source.half()), source.below(600));
+                let entry = WriteEntry { key, hint, value: &source.value(value_bytes) };
+                ValueEntries::push(&mut frame, entry);
+            }
+        }
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));
@@ -149,11 +182,14 @@ fn push_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize, value
 
 fn definition(source: &mut Source<'_>) -> TableDefinition {
     let key_kind = KEY_KINDS[source.below(4)];
-    let value_bytes = source.below(1 << 16) as u16;
+    let values = match source.below(4) {
+        0 => ValueKind::Blocks { max_bytes: source.half() },
+        _ => ValueKind::Fixed(source.below(1 << 16) as u16),
+    };
     let length_bytes = source.below(40);
     let value_type = String::from_utf8_lossy(source.take(length_bytes)).into_owned();
     let name = String::from_utf8_lossy(source.rest()).into_owned();
-    TableDefinition { name, key_kind, value_bytes, value_type }
+    TableDefinition { name, key_kind, values, value_type }
 }
 
 fn strange_name(source: &mut Source<'_>) -> String {
@@ -163,7 +199,7 @@ fn strange_name(source: &mut Source<'_>) -> String {
 /// A control request, within its bounds or not.
 pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
     let (kind, table) = (source.below(22), TableId(source.below(3) as u32));
-    let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
+    let space = [Space::Leaves, Space::Leaves, Space::Meta, Space::Blocks][source.below(4)];
     let compute_node = ComputeNode(source.below(5) as u32);
     let coordinator = source.below(3) as u64;
     match kind {

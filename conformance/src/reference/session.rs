@@ -28,7 +28,7 @@ impl ReferenceSession {
     pub(super) fn new(table: &TableInfo) -> Self {
         Self {
             table: table.id,
-            value_bytes: table.definition.value_bytes.into(),
+            value_bytes: table.definition.values.leaf_bytes(),
             request: Vec::new(),
             reply: Vec::new(),
             counters: Counters::default(),

@@ -129,6 +129,9 @@ impl HostedTable for ReferenceTable {
             Request::BulkLoad { last, piece, entries, .. } => {
                 self.load(Piece { number: piece, last, entries }, call)
             }
+            Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
+                unreachable!("such requests are of tables of blocks")
+            }
             Request::Lookup { .. }
             | Request::TopModel { .. }
             | Request::SubModels { .. }

@@ -26,6 +26,8 @@
 #![forbid(unsafe_code)]
 
 mod class;
+#[cfg(injected)]
+pub mod injected;
 mod pages;
 mod quarantine;
 mod sizes;

@@ -47,6 +47,12 @@ impl BlockWriter {
             Size::Pages(pages) => self.space.take_long(pages)?,
         };
         let place = BlockPlace { space: self.space.number(), offset_lines, lines };
+        #[cfg(injected)]
+        if crate::injected::LIVE_BLOCK_REUSED.is_injected()
+            && let Size::Class(class) = Size::of(lines)
+        {
+            self.ready[class].insert(0, offset_lines);
+        }
         self.space.count_in(place);
         Ok(place)
     }

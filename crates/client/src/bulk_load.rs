@@ -35,7 +35,7 @@ impl Pieces {
         Self {
             table: table.id,
             name: table.definition.name.clone(),
-            value_bytes: usize::from(table.definition.value_bytes),
+            value_bytes: table.definition.values.leaf_bytes(),
             entries: Vec::new(),
             entry_count: 0,
             frame: Vec::new(),
@@ -102,7 +102,8 @@ pub trait Load: Send {
     fn finish(self: Box<Self>) -> Result<(), LoadError>;
 }
 
-/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
+/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty, unless values have
+/// any length: such pairs are written as they come. It belongs to one
 /// epoch of every node and ends with that: what was sent is gone then.
 pub struct BulkLoad {
     info: Arc<TableInfo>,
@@ -123,11 +124,11 @@ impl BulkLoad {
     /// [`LoadError`].
     #[inline]
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        let expected_bytes = usize::from(self.info.definition.value_bytes);
+        let expected = self.info.definition.values;
         let (index, got_bytes) = (self.pairs, value.len());
-        if got_bytes != expected_bytes {
+        if !expected.allows(got_bytes) {
             let table = self.info.definition.name.clone();
-            return Err(LoadError::WrongValueSize { table, index, expected_bytes, got_bytes });
+            return Err(LoadError::WrongValueSize { table, index, expected, got_bytes });
         }
         if let Some(previous) = self.previous.filter(|previous| *previous >= key) {
             return Err(LoadError::NotAscending { index, previous, key });
@@ -138,7 +139,7 @@ impl BulkLoad {
     }
 
     /// Sends what is left and makes the pairs visible: all at once, or an XStore-D table's part by part.
-    /// Returns their number.
+    /// Pairs whose values have any length are visible as soon as they are sent. Returns their number.
     ///
     /// # Errors
     /// [`LoadError`].

@@ -20,6 +20,7 @@ use crate::attached::{Attached, Operations};
 use crate::backend::{Backend, Training};
 use crate::bulk_load::{CallsLoad, Load};
 use crate::nodes::{Known, Nodes};
+use crate::writes_load::WritesLoad;
 
 /// An engine with whose tables clients can work.
 pub trait ClientEngine: Registered {
@@ -173,6 +174,18 @@ impl<C: Connection> OpenedTable<'_, C> {
     pub fn load_by_calls(&self, boundaries: Arc<[u64]>) -> Result<Box<dyn Load>, CatalogueError> {
         let backend = Arc::clone(self.nodes);
         Ok(Box::new(CallsLoad::new(self.parts(), boundaries, self.queues()?, backend)))
+    }
+
+    /// A load by writes of `engine`, for tables that take no other. Pairs show as they are written.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    pub fn load_by_writes<E: Ordered<C::Queue> + 'static>(
+        &self,
+        engine: E,
+    ) -> Result<Box<dyn Load>, CatalogueError> {
+        let Attachment(operations) = self.attach(engine)?;
+        Ok(Box::new(WritesLoad::new(self.info(), operations)))
     }
 
     fn queues(&self) -> Result<Vec<C::Queue>, FabricError> {

@@ -4,7 +4,7 @@ use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index::{EngineError, UnfitTable, UnknownEngine};
 use farsight_protocol::{
-    DecodeError, ErrorCode, INTEGER_BYTES, ServerError, TableDefinition, WriteOperation,
+    DecodeError, ErrorCode, INTEGER_BYTES, ServerError, TableDefinition, ValueKind, WriteOperation,
 };
 
 use crate::PoolError;
@@ -130,13 +130,13 @@ fn why_gone(was: Epoch, is: Epoch) -> String {
 /// A failure to read. It says nothing about what is stored; reads can be repeated.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The buffer for a value is not as long as the table's values.
-    #[error("table {table:?} has values of {expected_bytes} B, the buffer given has {got_bytes} B")]
+    /// The buffer for a value is not as long as the table's values, or these have any length.
+    #[error("table {table:?} has values of {expected}, the buffer given has {got_bytes} B")]
     WrongBufferSize {
         /// The table.
         table: String,
-        /// Bytes of the table's values.
-        expected_bytes: usize,
+        /// What the table's values are.
+        expected: ValueKind,
         /// Bytes of the buffer.
         got_bytes: usize,
     },
@@ -180,15 +180,16 @@ pub enum ReadError {
 /// A failure to write.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
-    /// A value is not as long as the table's values. Nothing of the call was sent.
-    #[error("table {table:?} has values of {expected_bytes} B, value {index} of the call has {got_bytes} B")]
+    /// A value is not as long as the table's values, or longer than they may be. Nothing of the call was
+    /// sent.
+    #[error("table {table:?} has values of {expected}, value {index} of the call has {got_bytes} B")]
     WrongValueSize {
         /// The table.
         table: String,
         /// Which entry of the batch; zero for a single write.
         index: usize,
-        /// Bytes of the table's values.
-        expected_bytes: usize,
+        /// What the table's values are.
+        expected: ValueKind,
         /// Bytes of the value given.
         got_bytes: usize,
     },
@@ -202,6 +203,14 @@ pub enum WriteError {
         table: String,
         /// Bytes of the table's values.
         value_bytes: usize,
+    },
+    /// The table's values have any length, and the operation is not for such. Nothing was sent.
+    #[error("table {table:?} has values of any length: there is no {operation:?} of them")]
+    OfAnyLength {
+        /// The table.
+        table: String,
+        /// The operation.
+        operation: WriteOperation,
     },
     /// The server executed the call and could not do this write. Nothing changed.
     #[error("table {table:?} did not take the {operation:?}: {reason}", reason = reason(*code))]
@@ -255,17 +264,32 @@ pub enum WriteError {
 
 impl WriteError {
     /// Refuses an operand, entry `index` of a call, that is not as long as the operation's in a table with
-    /// this name and values of so many bytes.
+    /// this name and such values.
     ///
     /// # Errors
-    /// [`WriteError::WrongValueSize`], [`WriteError::NotInteger`].
+    /// [`WriteError::WrongValueSize`], [`WriteError::NotInteger`], [`WriteError::OfAnyLength`].
     #[inline]
     pub fn check_operand(
-        (table, value_bytes): (&str, usize),
+        (table, values): (&str, ValueKind),
         operation: WriteOperation,
         index: usize,
         operand_bytes: usize,
     ) -> Result<(), Self> {
+        let ValueKind::Fixed(value_bytes) = values else {
+            let is_right =
+                if operation.has_value() { values.allows(operand_bytes) } else { operand_bytes == 0 };
+            return match (operation.is_plain(), is_right) {
+                (true, true) => Ok(()),
+                (true, false) => Err(Self::WrongValueSize {
+                    table: table.to_owned(),
+                    index,
+                    expected: values,
+                    got_bytes: operand_bytes,
+                }),
+                (false, _) => Err(Self::OfAnyLength { table: table.to_owned(), operation }),
+            };
+        };
+        let value_bytes = usize::from(value_bytes);
         let is_of_integers = operation != WriteOperation::FetchAdd || value_bytes == INTEGER_BYTES;
         if operand_bytes == operation.operand_bytes(value_bytes) && is_of_integers {
             return Ok(());
@@ -285,10 +309,11 @@ impl WriteError {
             return Self::NotInteger { table, value_bytes };
         }
         let expected_bytes = if operation.has_value() { value_bytes } else { 0 };
+        let expected = ValueKind::Fixed(expected_bytes as u16);
         // What the operand has besides the value.
         let beside = operation.operand_bytes(value_bytes) - expected_bytes;
         let got_bytes = operand_bytes.saturating_sub(beside);
-        Self::WrongValueSize { table, index, expected_bytes, got_bytes }
+        Self::WrongValueSize { table, index, expected, got_bytes }
     }
 }
 
@@ -306,15 +331,15 @@ pub enum LoadError {
         /// The key.
         key: u64,
     },
-    /// A value is not as long as the table's values.
-    #[error("table {table:?} has values of {expected_bytes} B, pair {index} of the load has {got_bytes} B")]
+    /// A value is not as long as the table's values, or longer than they may be.
+    #[error("table {table:?} has values of {expected}, pair {index} of the load has {got_bytes} B")]
     WrongValueSize {
         /// The table.
         table: String,
         /// Which pair, from zero.
         index: u64,
-        /// Bytes of the table's values.
-        expected_bytes: usize,
+        /// What the table's values are.
+        expected: ValueKind,
         /// Bytes of the value given.
         got_bytes: usize,
     },
@@ -404,6 +429,7 @@ fn reason(code: ErrorCode) -> &'static str {
         ErrorCode::WrongValueSize => "its values have another size",
         ErrorCode::Fenced => "this process was taken for dead. Connect anew",
         ErrorCode::Bug => "its server met a bug and may have executed it or not",
+        ErrorCode::Damaged => "memory lost a bit of it",
         ErrorCode::BadRequest
         | ErrorCode::TableExists
         | ErrorCode::BadName

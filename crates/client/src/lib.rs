@@ -29,6 +29,7 @@ mod reconnect;
 mod scan_cursor;
 mod session;
 mod table;
+mod writes_load;
 
 pub use backend::{NewTable, Training};
 pub use bulk_load::{BulkLoad, Load};

@@ -15,6 +15,8 @@ use crate::session::{Origin, Session};
 const FIRST_PAGE_PAIRS: usize = 64;
 /// Pairs of the largest page: bounds the cursor's memory, at values of 256 B to about 1 MiB.
 const PAGE_PAIRS_MAX: usize = 4096;
+/// Bytes of values that a page should have at most, by what the page before had.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// The place of a scan between two keys, both included.
 #[derive(Clone, Debug)]
@@ -74,13 +76,15 @@ impl ScanCursor {
         let fetched = session.scan_batch(self.direction, &[request], &mut self.pairs);
         let fetched = fetched.and_then(|()| self.stay_in_one_table(session));
         if fetched.is_err() {
-            self.pairs.reset(session.table().value_bytes());
+            self.pairs.truncate(0);
         }
         fetched?;
         let full = self.pairs.len() == self.page_pairs;
         let last = full.then(|| self.pairs.pair(self.pairs.len() - 1).key);
         self.next_from = last.and_then(|last| self.direction.next_key(last));
-        self.page_pairs = (2 * self.page_pairs).min(PAGE_PAIRS_MAX);
+        let page_bytes = self.pairs.value_bytes_held();
+        let fitting = PAGE_BYTES * self.pairs.len() / page_bytes.max(1);
+        self.page_pairs = (2 * self.page_pairs).min(PAGE_PAIRS_MAX).min(fitting.max(1));
         Ok(())
     }
 

@@ -50,11 +50,16 @@ impl Origin {
 pub struct Session {
     table: Table,
     value_bytes: usize,
+    /// Bytes of what a value is copied into; more than any has if they have any length.
+    buffer_bytes: usize,
     access: Access,
     working: Working,
     /// Room for keys and values of a batch of writes, and the outcome of a single one.
     keys: Vec<u64>,
     values: Vec<u8>,
+    bounds: Vec<usize>,
+    /// Where a single value of any length is put.
+    single: Answers,
     outcome: Vec<WriteOutcome>,
     /// What was counted in former epochs.
     past_counters: Counters,
@@ -65,11 +70,14 @@ impl Session {
     pub(crate) fn new(table: Table, access: Access, working: Working) -> Self {
         Self {
             value_bytes: table.value_bytes(),
+            buffer_bytes: if table.values().are_blocks() { usize::MAX } else { table.value_bytes() },
             table,
             access,
             working,
             keys: Vec::new(),
             values: Vec::new(),
+            bounds: Vec::new(),
+            single: Answers::default(),
             outcome: Vec::with_capacity(1),
             past_counters: Counters::default(),
             past_meters: Meters::default(),
@@ -82,11 +90,18 @@ impl Session {
         &self.table
     }
 
-    /// Bytes of each value.
+    /// Bytes of each value; of the longest, if they have any length.
     #[must_use]
     #[inline]
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
+    }
+
+    /// True if values have any length.
+    #[must_use]
+    #[inline]
+    pub fn has_blocks(&self) -> bool {
+        self.buffer_bytes == usize::MAX
     }
 
     /// The server's epoch in which the last call was executed. It changes in a call only, when that had to
@@ -106,13 +121,41 @@ impl Session {
     /// version; `None`, with `value` undefined, if the key is absent. Allocates nothing.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`]; of a table whose values have any length always [`ReadError::WrongBufferSize`]: see
+    /// [`Session::get_into`].
     #[inline]
     pub fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        if value.len() != self.value_bytes {
+        if value.len() != self.buffer_bytes {
             return Err(self.wrong_buffer_size(value.len()));
         }
         self.read(|engine, knows| engine.get(knows, key, value))
+    }
+
+    /// The value of `key`, whatever its length, in place of what `value` holds; returns its version. Returns
+    /// `None`, with `value` undefined, if the key is absent. Allocates nothing once `value` is long enough.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    #[inline]
+    pub fn get_into(&mut self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+        if self.has_blocks() {
+            return self.get_block_into(key, value);
+        }
+        value.resize(self.value_bytes, 0);
+        self.get(key, value)
+    }
+
+    fn get_block_into(&mut self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+        let mut single = std::mem::take(&mut self.single);
+        let got = self.multi_get(&[key], &mut single);
+        let found = single.iter().next().flatten().filter(|_| got.is_ok());
+        value.clear();
+        let version = found.map(|(bytes, version)| {
+            value.extend_from_slice(bytes);
+            version
+        });
+        self.single = single;
+        got.map(|()| version)
     }
 
     /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
@@ -168,7 +211,8 @@ impl Session {
         self.table.check_operand(operation, 0, value)?;
         let mut outcomes = std::mem::take(&mut self.outcome);
         outcomes.clear();
-        let writes = Writes { operation, keys: &[key], values: value };
+        let bounds: &[usize] = if self.has_bounds(operation) { &[0, value.len()] } else { &[] };
+        let writes = Writes { operation, keys: &[key], values: value, bounds };
         let result = self.write_all(writes, &mut outcomes, old_values);
         let outcome = outcomes.first().copied();
         self.outcome = outcomes;
@@ -212,20 +256,35 @@ impl Session {
         outcomes.clear();
         old_values.clear();
         let (mut keys, mut values) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.values));
+        let mut bounds = std::mem::take(&mut self.bounds);
         keys.clear();
         values.clear();
+        bounds.clear();
+        let has_bounds = self.has_bounds(operation);
+        if has_bounds {
+            bounds.push(0);
+        }
         let gathered = entries.enumerate().try_for_each(|(index, (key, value))| {
             self.table.check_operand(operation, index, value)?;
             keys.push(key);
             values.extend_from_slice(value);
+            if has_bounds {
+                bounds.push(values.len());
+            }
             Ok(())
         });
-        let writes = Writes { operation, keys: &keys, values: &values };
+        let writes = Writes { operation, keys: &keys, values: &values, bounds: &bounds };
         let written = gathered.and_then(|()| self.write_all(writes, outcomes, old_values));
         clear_kept(&mut keys);
         clear_kept(&mut values);
-        (self.keys, self.values) = (keys, values);
+        clear_kept(&mut bounds);
+        (self.keys, self.values, self.bounds) = (keys, values, bounds);
         written
+    }
+
+    /// True if each value of these writes says where it ends.
+    fn has_bounds(&self, operation: WriteOperation) -> bool {
+        operation.has_value() && self.has_blocks()
     }
 
     fn write_all(
@@ -324,7 +383,7 @@ impl Session {
     #[inline(never)]
     fn wrong_buffer_size(&self, got_bytes: usize) -> ReadError {
         let table = self.table.name().to_owned();
-        ReadError::WrongBufferSize { table, expected_bytes: self.value_bytes, got_bytes }
+        ReadError::WrongBufferSize { table, expected: self.table.values(), got_bytes }
     }
 
     /// Looks why a read that is done may be of another table than its name's. True if it is.
@@ -505,7 +564,7 @@ impl Table {
         index: usize,
         operand: &[u8],
     ) -> Result<(), WriteError> {
-        WriteError::check_operand((self.name(), self.value_bytes()), operation, index, operand.len())
+        WriteError::check_operand((self.name(), self.values()), operation, index, operand.len())
     }
 
     #[cold]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_index::{Access, CacheStats, EngineKind};
-use farsight_protocol::{ErrorCode, TableInfo};
+use farsight_protocol::{ErrorCode, TableInfo, ValueKind};
 
 use crate::attached::Working;
 use crate::backend::{Backend, OpenTable};
@@ -53,11 +53,18 @@ impl Table {
         &self.opened.info.definition.name
     }
 
-    /// Bytes of each value.
+    /// What its values are.
+    #[must_use]
+    #[inline]
+    pub fn values(&self) -> ValueKind {
+        self.opened.info.definition.values
+    }
+
+    /// Bytes of each value; of the longest, if they have any length.
     #[must_use]
     #[inline]
     pub fn value_bytes(&self) -> usize {
-        usize::from(self.opened.info.definition.value_bytes)
+        self.values().bytes_max()
     }
 
     /// What the shared cache of this table holds; nothing after a peer was lost, until the table is used.

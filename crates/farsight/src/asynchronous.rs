@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use farsight_client::{OpenError, ReadError, WriteError};
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use self::operation::Operation;
 use self::queue::{Completion, Request};
@@ -81,7 +81,7 @@ struct Handle {
     shared: Arc<Shared>,
     driver: Option<JoinHandle<()>>,
     table: String,
-    value_bytes: usize,
+    values: ValueKind,
 }
 
 /// Why a table could not be opened for futures.
@@ -125,7 +125,7 @@ impl<K: Key> AsyncTable<K> {
     pub(crate) fn new(table: &str, session: farsight_client::Session) -> Result<Self, AsyncError> {
         let table = table.to_owned();
         let session = Session::<u64>::new(session);
-        let value_bytes = session.value_bytes();
+        let values = session.values();
         let thread_error = |source| AsyncError::Thread { table: table.clone(), source };
         let shared = Arc::new(Shared::new().map_err(thread_error)?);
         let (for_driver, name) = (Arc::clone(&shared), table.clone());
@@ -133,7 +133,7 @@ impl<K: Key> AsyncTable<K> {
             .name("farsight-driver".to_owned())
             .spawn(move || driver::run(&for_driver, session, name))
             .map_err(thread_error)?;
-        let handle = Handle { shared, driver: Some(driver), table, value_bytes };
+        let handle = Handle { shared, driver: Some(driver), table, values };
         Ok(Self { handle: Arc::new(handle), key: PhantomData })
     }
 
@@ -242,7 +242,7 @@ impl<K: Key> AsyncTable<K> {
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
         let mut operand = Vec::with_capacity(2 * value.len());
-        push_compare_value(&mut operand, (self.name(), self.value_bytes()), 0, (expected, value))?;
+        push_compare_value(&mut operand, (self.name(), self.handle.values), 0, (expected, value))?;
         self.write(WriteOperation::CompareAndSetValue, key, &operand).await
     }
 
@@ -278,10 +278,10 @@ impl<K: Key> AsyncTable<K> {
         &self.handle.table
     }
 
-    /// Bytes of each value of the table.
+    /// Bytes of each value of the table; of the longest, if they have any length.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        self.handle.value_bytes
+        self.handle.values.bytes_max()
     }
 
     /// What the driver's session did, up to its last round: operations, retries, fallbacks to the server.
@@ -317,7 +317,7 @@ impl<K: Key> AsyncTable<K> {
         key: K,
         operand: &[u8],
     ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
-        WriteError::check_operand((self.name(), self.value_bytes()), operation, 0, operand.len())?;
+        WriteError::check_operand((self.name(), self.handle.values), operation, 0, operand.len())?;
         match self.ask(Request::Write(operation, key.encode()), operand).await {
             Ok((Completion::Write(outcome), old)) => outcome.map(|outcome| (outcome, old)),
             Ok((other, _)) => unreachable!("a write was answered with {other:?}"),

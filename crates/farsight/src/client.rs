@@ -10,7 +10,7 @@ use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 #[cfg(feature = "verbs")]
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
-use farsight_protocol::{NodeStats, TableDefinition, TableId, TableInfo};
+use farsight_protocol::{NodeStats, TableDefinition, TableId, TableInfo, ValueKind};
 
 #[cfg(not(feature = "verbs"))]
 use crate::NotBuilt;
@@ -147,17 +147,60 @@ impl Client {
         value_bytes: usize,
         options: &TableOptions<K>,
     ) -> Result<Table<K>, TableError> {
-        if !(VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value_bytes) {
+        let bounds = VALUE_BYTES_MIN..=VALUE_BYTES_MAX;
+        let Some(values) = u16::try_from(value_bytes).ok().filter(|_| bounds.contains(&value_bytes)) else {
             return Err(TableError::ValueSize {
                 table: name.to_owned(),
                 got_bytes: value_bytes,
                 min_bytes: VALUE_BYTES_MIN,
                 max_bytes: VALUE_BYTES_MAX,
             });
-        }
+        };
+        self.create_table_of(name, ValueKind::Fixed(values), options)
+    }
+
+    /// Makes a table for keys of type `K` and values of any length up to [`ValueKind::BLOCKS`]'s limit, or
+    /// opens the one that is already defined so.
+    ///
+    /// ```
+    /// # use farsight::{Options, Server};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let socket = directory.path().join("example.sock");
+    /// # let server = Server::builder().socket(&socket).table_memory_bytes(64 << 20).start()?;
+    /// # let client = farsight::connect(&server.url().to_string())?;
+    /// let mut texts = client.create_blocks_table::<u64>("texts")?.session(Options::default())?;
+    /// texts.put(1, b"")?;
+    /// texts.put(2, &[b'x'; 10_000])?;
+    /// let mut text = Vec::new();
+    /// assert!(texts.get_vec(2, &mut text)?.is_some());
+    /// assert_eq!(text.len(), 10_000);
+    /// assert_eq!(texts.get(1)?.unwrap().value, b"");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`TableError`]: a bad name, an engine without such values, a table of that name with another
+    /// definition.
+    pub fn create_blocks_table<K: Key>(&self, name: &str) -> Result<Table<K>, TableError> {
+        self.create_table_of(name, ValueKind::BLOCKS, &TableOptions::default())
+    }
+
+    /// Makes a table for keys of type `K` and such values, or opens the one that is already defined so, of
+    /// the same engine.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`] and [`Client::create_blocks_table`]; a limit of values beyond what the
+    /// node's messages carry.
+    pub fn create_table_of<K: Key>(
+        &self,
+        name: &str,
+        values: ValueKind,
+        options: &TableOptions<K>,
+    ) -> Result<Table<K>, TableError> {
         let value_type = options.value_type.clone();
-        let definition =
-            TableDefinition { value_type, ..TableDefinition::new(name, K::KIND, value_bytes as u16) };
+        let definition = TableDefinition { name: name.to_owned(), key_kind: K::KIND, values, value_type };
         let sample = options.sample.iter().map(|key| key.encode()).collect();
         Table::new(self.inner.create_table(NewTable { definition, engine: options.engine, sample })?)
     }

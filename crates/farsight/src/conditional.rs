@@ -4,7 +4,7 @@
 //! Each is one step. No other write of the key comes between its look and its change.
 
 use farsight_client::WriteError;
-use farsight_protocol::{INTEGER_BYTES, WriteOperation, WriteOutcome};
+use farsight_protocol::{INTEGER_BYTES, ValueKind, WriteOperation, WriteOutcome};
 
 use crate::{Key, Session, Value};
 
@@ -76,7 +76,7 @@ pub(crate) fn push_compare(operand: &mut Vec<u8>, expected_version: u64, value: 
 /// Appends the operand of a compare-and-set by value, entry `index` of a call to this table.
 pub(crate) fn push_compare_value(
     operand: &mut Vec<u8>,
-    table: (&str, usize),
+    table: (&str, ValueKind),
     index: usize,
     (expected, value): (&[u8], &[u8]),
 ) -> Result<(), WriteError> {
@@ -144,7 +144,7 @@ impl<K: Key> Session<K> {
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
         self.operands.clear();
-        let table = (self.inner.table().name(), self.inner.value_bytes());
+        let table = (self.inner.table().name(), self.values());
         push_compare_value(&mut self.operands, table, 0, (expected, value))?;
         self.inner.write_one(WriteOperation::CompareAndSetValue, key.encode(), &self.operands)
     }
@@ -188,7 +188,7 @@ impl<K: Key> Session<K> {
     ) -> Result<(), WriteError> {
         self.operands.clear();
         for (index, (_, expected, value)) in writes.iter().enumerate() {
-            let table = (self.inner.table().name(), self.inner.value_bytes());
+            let table = (self.inner.table().name(), self.values());
             WriteError::check_operand(table, WriteOperation::Put, index, value.as_ref().len())?;
             push_compare(&mut self.operands, *expected, value.as_ref());
         }
@@ -207,7 +207,7 @@ impl<K: Key> Session<K> {
     ) -> Result<(), WriteError> {
         self.operands.clear();
         for (index, (_, expected, value)) in writes.iter().enumerate() {
-            let table = (self.inner.table().name(), self.inner.value_bytes());
+            let table = (self.inner.table().name(), self.values());
             push_compare_value(&mut self.operands, table, index, (expected.as_ref(), value.as_ref()))?;
         }
         let keys = writes.iter().map(|(key, ..)| key.encode());
@@ -278,6 +278,8 @@ impl<K: Key> Session<K> {
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         let operand_bytes = operation.operand_bytes(self.inner.value_bytes());
+        let table = (self.inner.table().name(), self.values());
+        WriteError::check_operand(table, operation, 0, operand_bytes)?;
         self.inner.write(operation, keys.zip(self.operands.chunks_exact(operand_bytes)), outcomes)
     }
 }

@@ -7,7 +7,7 @@ use farsight_base::Epoch;
 use farsight_client::{Direction, Origin, ReadError, ScanRequest, WriteError};
 use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use crate::{Exchanges, Key, Pairs, Scan, Value};
 
@@ -28,7 +28,7 @@ pub struct Session<K> {
 /// A stored value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The value, as long as the table's values are.
+    /// The value.
     pub value: Value,
     /// The version: it grows with each write of the key and is never zero.
     pub version: u64,
@@ -58,16 +58,36 @@ impl<K: Key> Session<K> {
     /// [`ReadError`].
     #[inline]
     pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
+        if self.inner.has_blocks() {
+            return self.get_block(key);
+        }
         let mut value = Value::zeroed(self.value_bytes());
         let version = self.get_into(key, &mut value)?;
         Ok(version.map(|version| Entry { value, version }))
+    }
+
+    /// [`Session::get`] where values have any length.
+    fn get_block(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
+        let mut value = Vec::new();
+        let version = self.get_vec(key, &mut value)?;
+        Ok(version.map(|version| Entry { value: value.into(), version }))
+    }
+
+    /// Copies the value of `key`, whatever its length, to `value` in place of what that held, and returns its
+    /// version. Returns `None`, with `value` undefined, if the key is absent. Allocates nothing once `value`
+    /// has held one as long.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn get_vec(&mut self, key: K, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+        self.inner.get_into(key.encode(), value)
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
     /// version. Returns `None`, with `value` undefined, if the key is absent. Allocates nothing.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`]; of a table whose values have any length always [`ReadError::WrongBufferSize`].
     #[inline]
     pub fn get_into(&mut self, key: K, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
         self.inner.get(key.encode(), value)
@@ -241,11 +261,17 @@ impl<K: Key> Session<K> {
         self.inner.origin()
     }
 
-    /// Bytes of each value of the table.
+    /// Bytes of each value of the table; of the longest, if they have any length.
     #[must_use]
     #[inline]
     pub fn value_bytes(&self) -> usize {
         self.inner.value_bytes()
+    }
+
+    /// What the values of the table are.
+    #[must_use]
+    pub(crate) fn values(&self) -> ValueKind {
+        self.inner.table().values()
     }
 
     /// What this session did: operations, retries, fallbacks to the server.

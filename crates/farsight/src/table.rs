@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use farsight_client::{Access, CacheStats, EngineKind, OpenError};
-use farsight_protocol::TableInfo;
+use farsight_protocol::{TableInfo, ValueKind};
 
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
 
@@ -50,7 +50,13 @@ impl<K: Key> Table<K> {
         self.inner.name()
     }
 
-    /// Bytes of each value.
+    /// What its values are.
+    #[must_use]
+    pub fn values(&self) -> ValueKind {
+        self.inner.values()
+    }
+
+    /// Bytes of each value; of the longest, if they have any length.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
         self.inner.value_bytes()
@@ -105,7 +111,8 @@ impl<K: Key> Table<K> {
         AsyncTable::new(self.name(), self.inner.session(options.access)?)
     }
 
-    /// Begins a bulk load of ascending keys into this table, which must be empty.
+    /// Begins a bulk load of ascending keys into this table, which must be empty. Pairs whose values have any
+    /// length are written as they come.
     ///
     /// # Errors
     /// As [`Table::session`].

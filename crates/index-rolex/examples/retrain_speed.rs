@@ -29,7 +29,12 @@ fn main() {
     let (mut key, mut outcomes) = (0, Vec::new());
     for _ in 0..LEAVES * LEAF_SLOTS {
         key += 1 + random.below(1 << 40);
-        let write = Writes { operation: WriteOperation::Insert, keys: &[key], values: &key.to_le_bytes() };
+        let write = Writes {
+            operation: WriteOperation::Insert,
+            keys: &[key],
+            values: &key.to_le_bytes(),
+            bounds: &[],
+        };
         writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
     }
     assert!(outcomes.iter().all(Result::is_ok), "all pairs are written");

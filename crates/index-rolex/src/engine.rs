@@ -133,7 +133,8 @@ impl RolexEngine {
         queues: &mut [Q],
         writes: Writes<'_>,
     ) -> Result<Option<Vec<u8>>, EngineError> {
-        let Writes { operation: farsight_protocol::WriteOperation::Update, keys: &[key], values } = writes
+        let Writes { operation: farsight_protocol::WriteOperation::Update, keys: &[key], values, .. } =
+            writes
         else {
             return Ok(None);
         };

@@ -63,7 +63,7 @@ fn an_unknown_synonym_is_a_second_round_trip_once() {
     let before = pool.chain();
     let new: Vec<u64> = (1..=8).map(|key| 1_000 * STEP + key).collect();
     for key in &new {
-        let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8] };
+        let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8], bounds: &[] };
         let mut outcomes = Vec::new();
         writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
         outcomes.pop().expect("an outcome").expect("a write");
@@ -103,7 +103,7 @@ fn what_cannot_be_loaded_is_named() {
     let pool = Pool::new(1, 100, 2_000);
     let mut queues = pool.queues();
     let mut outcomes = Vec::new();
-    let write = Writes { operation: WriteOperation::Put, keys: &[9], values: &[0; 8] };
+    let write = Writes { operation: WriteOperation::Put, keys: &[9], values: &[0; 8], bounds: &[] };
     pool.session(2).write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
     outcomes.pop().expect("an outcome").expect("a write");
     let error = load(&pool, &mut queues, &[7]).expect_err("is not empty");
@@ -181,7 +181,7 @@ fn splits_between_a_load_and_its_directory_are_trained() {
     let (writer, counted) = (pool.session(2), 1);
     let new: Vec<u64> = (0..40).map(|index| (300 << 30) + 1 + index).collect();
     for key in &new {
-        let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8] };
+        let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8], bounds: &[] };
         let mut outcomes = Vec::new();
         writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
         outcomes.pop().expect("an outcome").expect("a write");

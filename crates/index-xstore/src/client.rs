@@ -16,6 +16,7 @@
 
 mod arena;
 mod block;
+mod blocks;
 mod branch;
 mod cache;
 mod engine;
@@ -40,8 +41,9 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::pinned::PinnedMemory;
-use farsight_index::{Access, Answers, Counters, Kept};
+use farsight_index::{Access, Answers, Counters, Kept, Pairs};
 
+pub use blocks::XBlocks;
 pub use cache::{Asked, Predictor, XCache};
 pub use error::XStoreError;
 pub use parts::XParts;
@@ -66,6 +68,8 @@ pub const READS_MAX: usize = 12;
 pub struct XClient {
     cache: Arc<XCache>,
     access: Access,
+    /// Calls for reads bring values of any length. Otherwise they bring what the leaves hold.
+    by_values: bool,
     model: Option<Arc<CachedModel>>,
     /// The edition last looked at; zero before the first.
     pinned: u64,
@@ -92,6 +96,7 @@ impl XClient {
     pub fn new(cache: Arc<XCache>, access: Access) -> Self {
         let scratch = Box::new(Scratch::new(cache.reader()));
         let mut client = Self {
+            by_values: false,
             pinned: 0,
             model: None,
             cache,
@@ -111,6 +116,30 @@ impl XClient {
         };
         client.pin();
         client
+    }
+
+    /// An engine whose server searches a table of values of any length, and sends them.
+    #[must_use]
+    pub fn of_values(cache: Arc<XCache>) -> Self {
+        Self { by_values: true, ..Self::new(cache, Access::Rpc) }
+    }
+
+    /// Empties `answers` for `count` keys, and for values as this client finds them.
+    fn reset_answers(&self, answers: &mut Answers, count: usize) {
+        if self.by_values {
+            answers.reset_any_length(count);
+        } else {
+            answers.reset(count, self.cache.reader().value_bytes());
+        }
+    }
+
+    /// Empties `pairs`, for values as this client finds them.
+    fn reset_pairs(&self, pairs: &mut Pairs) {
+        if self.by_values {
+            pairs.reset_any_length();
+        } else {
+            pairs.reset(self.cache.reader().value_bytes());
+        }
     }
 
     /// What this session did besides the fabric's verbs.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
@@ -65,7 +66,16 @@ impl Fixture {
         let (mut room, mut pairs, mut cursor) = (BlockRoom::default(), Vec::new(), Some(from));
         while let Some(from) = cursor.filter(|_| pairs.len() < limit) {
             let left = limit - pairs.len();
-            let found = |key, version, value: &[u8]| pairs.push((key, (version, value.to_vec())));
+            let mut handed = 0;
+            let found = |key, version, value: &[u8]| {
+                // Every now and then the reader has room for no more.
+                if handed == 7 {
+                    return ControlFlow::Break(());
+                }
+                handed += 1;
+                pairs.push((key, (version, value.to_vec())));
+                ControlFlow::Continue(())
+            };
             cursor = self.tree.scan(direction, from, left, &mut room, found).expect("a scan");
         }
         pairs

@@ -1,4 +1,9 @@
 //! Where reads put what they find: flat, reusable arrays, so that a batch allocates nothing once it is warm.
+//!
+//! Invariant: values have one size, and each has its place; or they have any length, and each has a *span* of
+//! the bytes that were appended.
+
+use std::ops::Range;
 
 /// The values of a batch of keys, in the keys' order.
 #[derive(Clone, Debug, Default)]
@@ -6,6 +11,8 @@ pub struct Answers {
     value_bytes: usize,
     versions: Vec<u64>,
     values: Vec<u8>,
+    /// By key, where its value stands; empty where values have one size.
+    spans: Vec<Range<usize>>,
 }
 
 impl Answers {
@@ -16,6 +23,21 @@ impl Answers {
         self.versions.resize(count, 0);
         // What the values held stays: an absent version hides it.
         self.values.resize(count * value_bytes, 0);
+        self.spans.clear();
+    }
+
+    /// Makes room for `count` values of any length, all absent.
+    pub fn reset_any_length(&mut self, count: usize) {
+        self.reset(count, 0);
+        self.spans.resize(count, 0..0);
+    }
+
+    /// Makes value `index` present, with `version`, where values have any length.
+    pub fn set_value(&mut self, index: usize, version: u64, value: &[u8]) {
+        let begin = self.values.len();
+        self.values.extend_from_slice(value);
+        self.spans[index] = begin..self.values.len();
+        self.versions[index] = version;
     }
 
     /// Answers in the batch.
@@ -37,7 +59,14 @@ impl Answers {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(&[u8], u64)> {
         let version = self.versions[index];
-        (version != 0).then(|| (&self.values[index * self.value_bytes..][..self.value_bytes], version))
+        if version == 0 {
+            return None;
+        }
+        let value = match self.spans.get(index) {
+            None => &self.values[index * self.value_bytes..][..self.value_bytes],
+            Some(span) => &self.values[span.clone()],
+        };
+        Some((value, version))
     }
 
     /// All answers, in order.
@@ -53,7 +82,8 @@ impl Answers {
         &self.versions
     }
 
-    /// The values of all answers, one behind the other; undefined where the key is absent.
+    /// The values of all answers, one behind the other; undefined where the key is absent, or if values have
+    /// any length.
     #[inline]
     #[must_use]
     pub fn values(&self) -> &[u8] {
@@ -90,6 +120,8 @@ pub struct Pairs {
     versions: Vec<u64>,
     values: Vec<u8>,
     ends: Vec<usize>,
+    /// By pair, where its value stands, if values have any length.
+    spans: Option<Vec<Range<usize>>>,
 }
 
 /// One stored pair.
@@ -123,12 +155,31 @@ impl Pairs {
         self.value_bytes = value_bytes;
         self.count = 0;
         self.ends.clear();
+        self.spans = None;
+    }
+
+    /// Empties the arrays, for values of any length.
+    pub fn reset_any_length(&mut self) {
+        let mut spans = self.spans.take().unwrap_or_default();
+        spans.clear();
+        self.reset(0);
+        self.values.clear();
+        self.spans = Some(spans);
     }
 
     /// Appends a pair to the scan being written.
     #[inline]
     pub fn push(&mut self, pair: Pair<'_>) {
-        self.begin().copy_from_slice(pair.value);
+        match &mut self.spans {
+            None => self.begin().copy_from_slice(pair.value),
+            Some(spans) => {
+                let begin = self.values.len();
+                self.values.extend_from_slice(pair.value);
+                spans.truncate(self.count);
+                spans.push(begin..self.values.len());
+                self.room(1);
+            }
+        }
         self.keep(pair.key, pair.version);
     }
 
@@ -186,6 +237,9 @@ impl Pairs {
     /// Appends the pairs of `other` to the scan being written.
     pub fn append(&mut self, other: &Self) {
         let count = other.len();
+        if self.spans.is_some() {
+            return (0..count).for_each(|at| self.push(other.pair(at)));
+        }
         let room = self.room(count);
         room.keys.copy_from_slice(&other.keys[..count]);
         room.versions.copy_from_slice(&other.versions[..count]);
@@ -205,6 +259,11 @@ impl Pairs {
             high -= 1;
             self.keys.swap(low, high);
             self.versions.swap(low, high);
+            if let Some(spans) = &mut self.spans {
+                spans.swap(low, high);
+                low += 1;
+                continue;
+            }
             let (lower, upper) = self.values.split_at_mut(high * self.value_bytes);
             let lower = &mut lower[low * self.value_bytes..][..self.value_bytes];
             lower.swap_with_slice(&mut upper[..self.value_bytes]);
@@ -245,11 +304,20 @@ impl Pairs {
         self.ends.len()
     }
 
-    /// The values of all pairs, one behind the other.
+    /// The values of all pairs, one behind the other, where they have one size.
     #[inline]
     #[must_use]
     pub fn values(&self) -> &[u8] {
         &self.values[..self.count * self.value_bytes]
+    }
+
+    /// Bytes of the values of all pairs.
+    #[must_use]
+    pub fn value_bytes_held(&self) -> usize {
+        match &self.spans {
+            None => self.count * self.value_bytes,
+            Some(spans) => spans[..self.count].iter().map(Range::len).sum(),
+        }
     }
 
     /// The pairs of scan `index`, in key order.
@@ -272,7 +340,10 @@ impl Pairs {
     #[must_use]
     pub fn pair(&self, at: usize) -> Pair<'_> {
         assert!(at < self.count, "pair {at} of {}", self.count);
-        let value = &self.values[at * self.value_bytes..][..self.value_bytes];
+        let value = match &self.spans {
+            None => &self.values[at * self.value_bytes..][..self.value_bytes],
+            Some(spans) => &self.values[spans[at].clone()],
+        };
         Pair { key: self.keys[at], version: self.versions[at], value }
     }
 }
@@ -303,6 +374,44 @@ mod tests {
                 assert_eq!(pair.value, value(pair.key));
             }
             assert_eq!(pairs.pair(40).key, 7);
+        }
+    }
+
+    #[test]
+    fn values_of_any_length_have_spans() {
+        let (mut answers, mut pairs, mut copied) = (Answers::default(), Pairs::default(), Pairs::default());
+        let value = |key: u64| vec![key as u8; key as usize * 7 % 50];
+        for _ in 0..2 {
+            answers.reset_any_length(20);
+            pairs.reset_any_length();
+            copied.reset_any_length();
+            for key in (0..20).rev().filter(|key| key % 3 > 0) {
+                answers.set_value(key as usize, key, &value(key));
+            }
+            for (key, answer) in (0..20).zip(answers.iter()) {
+                assert_eq!(answer, (key % 3 > 0).then_some((&value(key)[..], key)));
+            }
+            for key in 0..20 {
+                pairs.push(Pair { key, version: key + 1, value: &value(key) });
+            }
+            pairs.truncate(10);
+            pairs.reverse_from(2);
+            pairs.push(Pair { key: 5, version: 6, value: &value(5) });
+            assert!(pairs.short_room::<4>().is_none());
+            copied.append(&pairs);
+            copied.end_scan();
+            let keys = [0, 1, 9, 8, 7, 6, 5, 4, 3, 2, 5];
+            for (pair, key) in copied.scan(0).zip(keys) {
+                assert_eq!(pair, Pair { key, version: key + 1, value: &value(key) });
+            }
+            // Values of one size behind them, and the other way round.
+            answers.reset(1, 3);
+            answers.value_mut(0).copy_from_slice(b"one");
+            answers.set_version(0, 9);
+            assert_eq!(answers.get(0), Some((&b"one"[..], 9)));
+            pairs.reset(3);
+            pairs.push(Pair { key: 1, version: 2, value: b"two" });
+            assert_eq!(pairs.pair(0).value, b"two");
         }
     }
 

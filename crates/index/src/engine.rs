@@ -30,6 +30,9 @@ pub trait Engine<Q: QueuePair>: Send {
     ///
     /// # Errors
     /// [`EngineError`].
+    ///
+    /// # Panics
+    /// If the table's values have any length: those are got by [`Engine::multi_get`].
     fn get(&mut self, queues: &mut [Q], key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError>;
 
     /// The values of `keys`, in their order, into `answers`.
@@ -96,6 +99,9 @@ pub struct Writes<'a> {
     pub keys: &'a [u64],
     /// Their operands, one behind the other: mostly values ([`WriteOperation::operand_bytes`]).
     pub values: &'a [u8],
+    /// Where in `values` each begins, and behind that where the last ends, if they have any length. Empty if
+    /// each is as long as the table's are, or there are none.
+    pub bounds: &'a [usize],
 }
 
 impl<'a> Writes<'a> {
@@ -115,9 +121,15 @@ impl<'a> Writes<'a> {
     /// As [`Writes::iter`].
     #[inline]
     pub fn by_index(self) -> impl Fn(usize) -> (u64, &'a [u8]) + Copy {
-        let Self { keys, values, .. } = self;
+        let Self { keys, values, bounds, .. } = self;
         let bytes = self.value_bytes();
-        move |index| (keys[index], &values[index * bytes..][..bytes])
+        move |index| {
+            let value = match bounds {
+                [] => &values[index * bytes..][..bytes],
+                bounds => &values[bounds[index]..bounds[index + 1]],
+            };
+            (keys[index], value)
+        }
     }
 
     /// The first `count` writes, and the others.
@@ -127,11 +139,19 @@ impl<'a> Writes<'a> {
     #[must_use]
     pub fn split_at(self, count: usize) -> (Self, Self) {
         let (keys, later_keys) = self.keys.split_at(count);
+        if !self.bounds.is_empty() {
+            let first = Self { keys, bounds: &self.bounds[..=count], ..self };
+            return (first, Self { keys: later_keys, bounds: &self.bounds[count..], ..self });
+        }
         let (values, later_values) = self.values.split_at(count * self.value_bytes());
         (Self { keys, values, ..self }, Self { keys: later_keys, values: later_values, ..self })
     }
 
     fn value_bytes(self) -> usize {
+        if !self.bounds.is_empty() {
+            assert_eq!(self.bounds.len(), self.keys.len() + 1, "bounds of values");
+            return 0;
+        }
         let bytes = self.values.len() / self.keys.len().max(1);
         assert_eq!(bytes * self.keys.len(), self.values.len(), "values of one size");
         bytes
@@ -241,7 +261,7 @@ mod tests {
 
     #[test]
     fn writes_are_keys_with_values_of_one_size() {
-        let writes = Writes { operation: WriteOperation::Put, keys: &[3, 9], values: b"onetwo" };
+        let writes = Writes { operation: WriteOperation::Put, keys: &[3, 9], values: b"onetwo", bounds: &[] };
         assert_eq!(writes.iter().collect::<Vec<_>>(), [(3, &b"one"[..]), (9, b"two")]);
         let removes = Writes { operation: WriteOperation::Remove, values: &[], ..writes };
         assert_eq!(removes.iter().collect::<Vec<_>>(), [(3, &[][..]), (9, &[])]);
@@ -252,6 +272,17 @@ mod tests {
             (&[3][..], &b"one"[..], &[9][..], &b"two"[..])
         );
         assert_eq!(second.by_index()(0), (9, &b"two"[..]));
+    }
+
+    #[test]
+    fn values_of_any_length_have_bounds() {
+        let bounds = &[0, 0, 3, 7];
+        let writes = Writes { operation: WriteOperation::Put, keys: &[1, 2, 3], values: b"onelong", bounds };
+        assert_eq!(writes.iter().collect::<Vec<_>>(), [(1, &b""[..]), (2, b"one"), (3, b"long")]);
+        let (first, second) = writes.split_at(2);
+        assert_eq!(first.iter().collect::<Vec<_>>(), [(1, &b""[..]), (2, b"one")]);
+        assert_eq!(second.iter().collect::<Vec<_>>(), [(3, &b"long"[..])]);
+        assert_eq!(second.split_at(0).0.iter().len(), 0);
     }
 
     #[test]

@@ -13,13 +13,15 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use farsight_layout::pool::BlockGeometry;
+use farsight_layout::value_block::BLOCK_VALUE_BYTES_MAX;
 use farsight_layout::{Geometry, GeometryError};
-use farsight_protocol::{POOL_NODES_MAX, Space, TableEngine, TableLayout};
+use farsight_protocol::{POOL_NODES_MAX, Space, TableEngine, TableLayout, ValueKind};
 
 /// The engines that there are: a type each. Of several that fit a table, the first is the usual one.
 pub type Engines = (XStore, (Rolex, (XStoreD, ())));
 
 /// An engine, and what it can do.
+#[expect(clippy::struct_excessive_bools, reason = "independent abilities, each with a name")]
 pub struct EngineKind {
     /// What users, programs and the catalogue call it.
     pub name: &'static str,
@@ -35,9 +37,11 @@ pub struct EngineKind {
     pub answers_reads: bool,
     /// Its nodes train what there is to train, and say when nothing waits. Otherwise clients train.
     pub nodes_train: bool,
-    /// Lines of a leaf's block, by the bytes of a value.
+    /// Values may have any length, each in a block of its own.
+    pub has_blocks: bool,
+    /// Lines of a leaf's block, by the bytes that it holds of a value.
     pub block_lines: fn(value_bytes: usize) -> Result<usize, GeometryError>,
-    /// The regions of a table on its first node.
+    /// The regions of a table on its first node; that of blocks comes behind them.
     pub spaces_of_first: &'static [Space],
     /// Its regions on each other node.
     pub spaces: &'static [Space],
@@ -129,6 +133,20 @@ pub enum UnfitTable {
         /// Those wanted.
         got: Vec<u64>,
     },
+    /// It has no values of any length.
+    #[error("{engine} has values of one size alone, not of any length; engines with them: {}", names(able))]
+    Blocks {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// The engines that there are with such values.
+        able: Vec<&'static EngineKind>,
+    },
+    /// The limit of its values is none.
+    #[error("values of any length have a limit of 1 to {BLOCK_VALUE_BYTES_MAX} B, not {got_bytes} B")]
+    Limit {
+        /// The limit wanted.
+        got_bytes: u32,
+    },
     /// No table of it has values as long.
     #[error(transparent)]
     Value(#[from] GeometryError),
@@ -182,10 +200,10 @@ impl EngineKind {
         *self.nodes.end() == 1
     }
 
-    /// The regions of its tables on the node with this index.
-    #[must_use]
-    pub fn spaces(&self, node: usize) -> &'static [Space] {
-        if node == 0 { self.spaces_of_first } else { self.spaces }
+    /// The regions of a table with such values on the node with this index.
+    pub fn spaces(&self, node: usize, values: ValueKind) -> impl Iterator<Item = Space> {
+        let spaces = if node == 0 { self.spaces_of_first } else { self.spaces };
+        spaces.iter().copied().chain(values.are_blocks().then_some(Space::Blocks))
     }
 
     /// Refuses a table over so many nodes that this engine does not make so.
@@ -204,7 +222,17 @@ impl EngineKind {
         if !is_sound {
             return Err(UnfitTable::Ranges { engine: self, nodes, expected, got: boundaries.clone() });
         }
-        let expected = (self.block_lines)(layout.definition.value_bytes.into())?;
+        let values = layout.definition.values;
+        if let ValueKind::Blocks { max_bytes } = values {
+            if !self.has_blocks {
+                let able = EngineKind::all().into_iter().filter(|kind| kind.has_blocks).collect();
+                return Err(UnfitTable::Blocks { engine: self, able });
+            }
+            if !(1..=BLOCK_VALUE_BYTES_MAX).contains(&(max_bytes as usize)) {
+                return Err(UnfitTable::Limit { got_bytes: max_bytes });
+            }
+        }
+        let expected = (self.block_lines)(values.leaf_bytes())?;
         match usize::from(layout.block_lines) {
             got if got == expected => Ok(()),
             got => Err(UnfitTable::Leaves { engine: self, expected, got }),
@@ -256,6 +284,7 @@ impl Registered for XStore {
         has_ranges: true,
         answers_reads: true,
         nodes_train: true,
+        has_blocks: true,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
         spaces_of_first: &[Space::Leaves],
         spaces: &[Space::Leaves],
@@ -287,6 +316,7 @@ impl Registered for Rolex {
         has_ranges: false,
         answers_reads: false,
         nodes_train: false,
+        has_blocks: false,
         block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
         spaces_of_first: &[Space::Leaves, Space::Meta],
         spaces: &[Space::Leaves],
@@ -295,6 +325,8 @@ impl Registered for Rolex {
 
 #[cfg(test)]
 mod tests {
+    use farsight_protocol::{KeyKind, TableDefinition};
+
     use super::*;
 
     #[test]
@@ -320,6 +352,23 @@ mod tests {
         assert_eq!(boundaries(vec![60, 50, 10, 20, 30, 40, 10], 3), [30, 50]);
         assert_eq!(boundaries(vec![0, 1, 2], 3), [1, 2]);
         assert_eq!(boundaries(vec![7; 100], 1), []);
+    }
+
+    #[test]
+    fn values_of_any_length_are_refused_where_there_are_none() {
+        let layout = |kind: &'static EngineKind, max_bytes| {
+            let values = ValueKind::Blocks { max_bytes };
+            let definition = TableDefinition { values, ..TableDefinition::new("t", KeyKind::U64, 8) };
+            let block_lines = (kind.block_lines)(values.leaf_bytes()).expect("lines") as u16;
+            TableLayout { definition, engine: kind.table(&[], 1), block_lines, format_version: 0 }
+        };
+        let check = |kind: &'static EngineKind, max_bytes| kind.check(&layout(kind, max_bytes), 1);
+        assert_eq!(check(EngineKind::XSTORE, 1 << 24), Ok(()));
+        assert_eq!(check(EngineKind::XSTORE, 0), Err(UnfitTable::Limit { got_bytes: 0 }));
+        let refusal = check(EngineKind::ROLEX, 9).expect_err("no blocks").to_string();
+        assert!(refusal.starts_with("rolex has values of one size") && refusal.ends_with("xstore, xstore-d"));
+        let spaces: Vec<_> = EngineKind::XSTORE.spaces(0, ValueKind::BLOCKS).collect();
+        assert_eq!(spaces, [Space::Leaves, Space::Blocks]);
     }
 
     #[test]

@@ -31,6 +31,10 @@ farsight_base::bugs! {
     JOURNAL_CLEARED_EARLY = "JournalClearedEarly";
     /// A key is shown before its value is written, and readers take what they find there.
     KEY_SHOWN_FIRST = "KeyShownFirst";
+    /// A copy of a block counts whatever its checksum.
+    CHECKSUM_SKIPPED = "ChecksumSkipped";
+    /// A block counts whatever pair it holds.
+    BLOCK_IDENTITY_NOT_COMPARED = "BlockIdentityNotCompared";
 }
 
 pub(crate) fn prove_miss(view: KeyLines<'_>, key: u64) -> KeySearch {

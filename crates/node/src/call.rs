@@ -65,7 +65,10 @@ impl Calls {
             | Request::Lookup { table, .. }
             | Request::TopModel { table, .. }
             | Request::SubModels { table, .. }
-            | Request::BulkLoad { table, .. } => table,
+            | Request::BulkLoad { table, .. }
+            | Request::GetValues { table, .. }
+            | Request::ScanValues { table, .. }
+            | Request::WriteValues { table, .. } => table,
         };
         let message_bytes_max = self.message_bytes_max();
         let (scratch, late_replies) = (&mut self.scratch, &self.late_replies);

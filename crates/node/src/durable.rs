@@ -21,7 +21,9 @@ use std::time::Duration;
 use farsight_base::ClientId;
 use farsight_durability::disk::Disk;
 use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
-use farsight_protocol::{ErrorCode, HEADER_BYTES, Request, ServerError, TableId, TableLayout};
+use farsight_protocol::{
+    ErrorCode, HEADER_BYTES, Request, ServerError, TableDefinition, TableId, TableLayout, ValueKind,
+};
 
 use self::queue::{Due, Queue, WaitingCall};
 use crate::engine::{Call, Executed};
@@ -200,14 +202,15 @@ impl Durable {
 
     /// Refuses a table that would not be there after a restart.
     pub(crate) fn check(layout: &TableLayout, nodes: usize) -> Result<(), ServerError> {
-        if nodes == 1 {
+        let TableDefinition { name, values, .. } = &layout.definition;
+        let why = if nodes > 1 {
+            "nodes with --data have tables of one node alone, for pools do not come back after a restart yet"
+        } else if let ValueKind::Blocks { .. } = values {
+            "nodes with --data have tables of values of one size alone, for those of any length have no log yet"
+        } else {
             return Ok(());
-        }
-        let text = format!(
-            "table {:?} over {nodes} nodes: nodes with --data have tables of one node alone, for pools do not come back \
-             after a restart yet",
-            layout.definition.name
-        );
+        };
+        let text = format!("table {name:?} over {nodes} nodes, with values of {values}: {why}");
         Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 

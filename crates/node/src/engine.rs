@@ -12,14 +12,15 @@ use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, Ticket};
 use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
 use farsight_protocol::{
-    ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError, SpaceStats, TableLayout,
+    BlockSpaceStats, ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError, SpaceStats,
+    TableLayout,
 };
 
 use crate::late_reply::LateReplies;
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
 use crate::rolex::PooledTable;
-use crate::x_store::Part;
+use crate::x_store::{BlockPart, Part};
 use crate::{BackgroundState, LateReply};
 
 /// An engine whose tables nodes can have.
@@ -76,7 +77,10 @@ impl<E: NodeEngine, Rest: NodeEngines> NodeEngines for (E, Rest) {
 
 impl NodeEngine for farsight_index::XStore {
     fn host(new: &NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError> {
-        Ok(Arc::new(Part::new(new)?))
+        if new.values().are_blocks() {
+            return Ok(Arc::new(BlockPart::new(new)?));
+        }
+        Ok(Arc::new(Part::fixed(new)?))
     }
 }
 
@@ -94,11 +98,12 @@ impl NodeEngine for farsight_index::Rolex {
 
 /// A table on a node, as its engine keeps it.
 pub trait HostedTable: Send + Sync {
-    /// Its regions on this node: one of each space that its [`EngineKind`] names.
+    /// Its regions on this node: one of each space that its [`EngineKind`] names, in that order.
     fn regions(&self) -> Vec<RegionInfo>;
 
     /// Executes a request for the table: writes the answer that [`Request`] says it has. Values are of the
-    /// table's size, and no more keys are got than an answer carries.
+    /// table's size, and no more of one size are got than an answer carries. Requests for values of any
+    /// length come to tables of such values alone, and writes of values of one size to the others.
     ///
     /// # Errors
     /// [`ServerError`] for what cannot be done, and for requests that the engine has not; then nothing that
@@ -212,6 +217,8 @@ pub struct HostedStats {
     pub leaves: SpaceStats,
     /// How directory and models are, where a region holds them.
     pub meta: SpaceStats,
+    /// Where the bytes of blocks are, if values have any length.
+    pub blocks: Option<BlockSpaceStats>,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
     /// Tree and model, if this node's processor keeps them.
@@ -223,10 +230,11 @@ pub(crate) fn check(hosting: &Hosting, layout: &TableLayout, nodes: usize) -> Re
     use farsight_index::UnfitTable;
     hosting.kind.check(layout, nodes).map_err(|error| {
         let code = match error {
-            UnfitTable::Value(_) => ErrorCode::WrongValueSize,
-            UnfitTable::Nodes { .. } | UnfitTable::Ranges { .. } | UnfitTable::Leaves { .. } => {
-                ErrorCode::BadRequest
-            }
+            UnfitTable::Value(_) | UnfitTable::Limit { .. } => ErrorCode::WrongValueSize,
+            UnfitTable::Blocks { .. }
+            | UnfitTable::Nodes { .. }
+            | UnfitTable::Ranges { .. }
+            | UnfitTable::Leaves { .. } => ErrorCode::BadRequest,
         };
         ServerError::new(code, format!("table {:?}: {error}", layout.definition.name))
     })

@@ -97,6 +97,12 @@ impl Listeners {
         Ok(region)
     }
 
+    /// Bytes of a message that each of them carries.
+    #[must_use]
+    pub fn message_bytes_max(&self) -> usize {
+        self.0.iter().map(|listener| listener.message_bytes_max()).min().expect("a listener")
+    }
+
     /// Lets all of them accept clients.
     ///
     /// # Errors

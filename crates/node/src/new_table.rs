@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farsight_base::RegionId;
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
-use farsight_protocol::{ErrorCode, ServerError, TableLayout};
+use farsight_protocol::{ErrorCode, ServerError, TableId, TableLayout, ValueKind};
 
 use crate::memory_limit::MemoryLimit;
 use crate::table_name::TableName;
@@ -16,6 +16,7 @@ use crate::{Listeners, NodeOptions};
 /// A table to be made on this node.
 pub struct NewTable<'a> {
     layout: &'a TableLayout,
+    id: TableId,
     name: Arc<TableName>,
     is_first: bool,
     listeners: &'a Listeners,
@@ -28,16 +29,24 @@ pub struct NewTable<'a> {
 }
 
 impl<'a> NewTable<'a> {
-    /// A table of this layout, on the first of its nodes or another, by what `options` say.
+    /// A table of this layout and number, on the first of its nodes or another, by what `options` say.
     pub(crate) fn new(
         layout: &'a TableLayout,
+        id: TableId,
         is_first: bool,
         listeners: &'a Listeners,
         (options, memory_limit): (&'a NodeOptions, Option<&'a Arc<MemoryLimit>>),
         prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
     ) -> Self {
         let name = Arc::new(TableName::new(&layout.definition.name));
-        Self { layout, name, is_first, listeners, options, memory_limit, prepared, given: RefCell::default() }
+        let given = RefCell::default();
+        Self { layout, id, name, is_first, listeners, options, memory_limit, prepared, given }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> TableId {
+        self.id
     }
 
     /// Its name, which may change.
@@ -46,10 +55,16 @@ impl<'a> NewTable<'a> {
         &self.name
     }
 
-    /// Bytes of each value.
+    /// What its values are.
+    #[must_use]
+    pub fn values(&self) -> ValueKind {
+        self.layout.definition.values
+    }
+
+    /// Bytes that a leaf holds of each value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        self.layout.definition.value_bytes.into()
+        self.values().leaf_bytes()
     }
 
     /// True on the first of its nodes.
@@ -81,6 +96,15 @@ impl<'a> NewTable<'a> {
             self.given.borrow_mut().push(region.id());
             return Ok(region);
         }
+        self.growing_region()
+    }
+
+    /// A region that clients read and this node's processor writes, of [`NewTable::memory_bytes`], which gets
+    /// memory as it is used.
+    ///
+    /// # Errors
+    /// [`ErrorCode::OutOfResources`].
+    pub fn growing_region(&self) -> Result<Arc<dyn Region>, ServerError> {
         self.region(self.memory_bytes(), |bytes| self.listeners.create_growing_region(bytes))
     }
 

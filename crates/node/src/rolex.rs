@@ -115,6 +115,10 @@ impl PooledTable {
                 let text = format!("directory and models of table {:?} are at the coordinator", self.name);
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
+            (Space::Blocks, _) => {
+                let text = format!("table {:?} is of {}: it has no blocks of values", self.name, Rolex::KIND);
+                Err(ServerError::new(ErrorCode::BadRequest, text))
+            }
         }
     }
 
@@ -129,7 +133,7 @@ impl PooledTable {
         let mut blocks = blockwise.blocks();
         let given = match space {
             Space::Leaves => blocks.allocate_some(owner, count),
-            Space::Meta => blocks.allocate_exact(owner, count),
+            Space::Meta | Space::Blocks => blocks.allocate_exact(owner, count),
         };
         let given = given.and_then(|given| {
             let end_bytes = (u64::from(given.first) + u64::from(given.count)) * blockwise.block_bytes();
@@ -221,7 +225,7 @@ impl HostedTable for PooledTable {
             leaves: of(&self.leaves),
             meta: self.meta.as_ref().map(of).unwrap_or_default(),
             huge_page_bytes: self.all().map(|(_, blockwise)| blockwise.region.huge_page_bytes()).sum(),
-            part: None,
+            ..HostedStats::default()
         }
     }
 

@@ -79,7 +79,23 @@ impl Table {
     /// Refuses a request with values of another size than the table's, or for more of them than an answer of
     /// `room_bytes` carries.
     pub(crate) fn check(&self, request: &Request<'_>, room_bytes: usize) -> Result<(), ServerError> {
-        let value_bytes = usize::from(self.info.definition.value_bytes);
+        let values = self.info.definition.values;
+        match request {
+            Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
+                return self.check_values(request);
+            }
+            Request::Write { operation, .. }
+                if *operation != WriteOperation::Remove && values.are_blocks() =>
+            {
+                let got = format!("a write of values of one size, {operation:?}");
+                return Err(self.wrong_kind("values of any length", &got));
+            }
+            Request::BulkLoad { .. } if values.are_blocks() => {
+                return Err(self.wrong_kind("values of any length", "a bulk load, which it does not take"));
+            }
+            _ => {}
+        }
+        let value_bytes = values.leaf_bytes();
         let (expected, got) = match request {
             Request::Write { operation: WriteOperation::FetchAdd, .. } => (INTEGER_BYTES, value_bytes),
             Request::Write { operation, entries, .. } => {
@@ -116,9 +132,31 @@ impl Table {
         Err(ServerError::new(ErrorCode::WrongValueSize, text))
     }
 
+    /// Refuses a request for values of any length of a table of values of one size, and too long ones.
+    fn check_values(&self, request: &Request<'_>) -> Result<(), ServerError> {
+        let values = self.info.definition.values;
+        if !values.are_blocks() {
+            return Err(self.wrong_kind("values of one size", "a request for values of any length"));
+        }
+        let Request::WriteValues { entries, .. } = request else { return Ok(()) };
+        match entries.iter().find(|entry| !values.allows(entry.value.len())) {
+            None => Ok(()),
+            Some(entry) => {
+                let got = entry.value.len();
+                let text = format!("table {:?} has values of {values}, got one of {got} B", self.name);
+                Err(ServerError::new(ErrorCode::WrongValueSize, text))
+            }
+        }
+    }
+
+    fn wrong_kind(&self, expected: &str, got: &str) -> ServerError {
+        let text = format!("table {:?} has {expected}, got {got}", self.name);
+        ServerError::new(ErrorCode::WrongValueSize, text)
+    }
+
     /// The table's statistics at `now`.
     pub(crate) fn stats(&self, now: MonotonicNs) -> TableStats {
-        let HostedStats { leaves, meta, huge_page_bytes, part } = self.hosted.stats(now);
-        TableStats { info: self.info(), leaves, meta, huge_page_bytes, part }
+        let HostedStats { leaves, meta, blocks, huge_page_bytes, part } = self.hosted.stats(now);
+        TableStats { info: self.info(), leaves, meta, blocks, huge_page_bytes, part }
     }
 }

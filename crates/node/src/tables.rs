@@ -22,7 +22,8 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    Blocks, ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableId, TableLayout,
+    Blocks, ErrorCode, HEADER_BYTES, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId,
+    TableLayout,
 };
 
 use crate::durable::{self, Durable};
@@ -149,6 +150,7 @@ impl Tables {
     ) -> Result<Arc<Table>, ServerError> {
         layout.definition.check_names()?;
         let hosting = self.hosting(&layout, &place)?;
+        check_limit(listeners, &layout)?;
         self.check_place(&place)?;
         let _changing = lock(&self.changing);
         if let Some(own) = self.place().filter(|own| **own != place) {
@@ -200,13 +202,8 @@ impl Tables {
         kept: impl FnOnce(&TableLayout) -> Result<(), ServerError>,
     ) -> Result<Arc<Table>, ServerError> {
         let is_coordinator = place.index == 0;
-        let new = NewTable::new(
-            &layout,
-            is_coordinator,
-            listeners,
-            (&self.options, self.memory_limit.as_ref()),
-            &self.prepared,
-        );
+        let options = (&self.options, self.memory_limit.as_ref());
+        let new = NewTable::new(&layout, id, is_coordinator, listeners, options, &self.prepared);
         let hosted = (hosting.host)(&new).and_then(|hosted| {
             if self.durable.is_some() && hosted.logged().is_none() {
                 return Err(durable::no_log(hosting.kind.name));
@@ -318,6 +315,21 @@ impl Tables {
     }
 }
 
+/// Refuses values longer than messages of all listeners carry.
+fn check_limit(listeners: &Listeners, layout: &TableLayout) -> Result<(), ServerError> {
+    let TableDefinition { name, values, .. } = &layout.definition;
+    // The longest value goes with a header, and with key, version and length, or key, hint and length.
+    let limit_bytes = listeners.message_bytes_max().saturating_sub(HEADER_BYTES + 24) / 8 * 8;
+    if !values.are_blocks() || values.bytes_max() <= limit_bytes {
+        return Ok(());
+    }
+    let text = format!(
+        "table {name:?}: this node's messages carry values of up to {limit_bytes} B, not {} B",
+        values.bytes_max()
+    );
+    Err(ServerError::new(ErrorCode::WrongValueSize, text))
+}
+
 fn unknown(id: TableId, count: usize) -> ServerError {
     let text = format!("no table has number {}; this node has {count} tables", id.0);
     ServerError::new(ErrorCode::UnknownTable, text)
@@ -370,8 +382,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use farsight_protocol::{
-        ENGINE_NAME_BYTES_MAX, KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo, ReplyWriter,
-        Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
+        BlockSpaceStats, ENGINE_NAME_BYTES_MAX, KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo,
+        ReplyWriter, Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
         VALUE_TYPE_BYTES_MAX,
     };
 
@@ -395,7 +407,7 @@ mod tests {
             block_lines: u16::MAX,
             format_version: u32::MAX,
             place: PoolPlace { epochs: vec![u64::MAX; POOL_NODES_MAX], index: u8::MAX },
-            regions: [Space::Leaves, Space::Meta]
+            regions: [Space::Leaves, Space::Meta, Space::Blocks]
                 .map(|space| RegionInfo { space, id: u32::MAX, capacity: u32::MAX })
                 .to_vec(),
         };
@@ -409,8 +421,11 @@ mod tests {
         // Each number of theirs takes ten bytes at most.
         let part_bytes = 10 * (size_of::<TreeStats>() + size_of::<ModelStats>()) / 4;
         let part = Some(PartStats::default());
-        let stats = TableStats { info, leaves: space, meta: space, huge_page_bytes: u64::MAX, part };
-        let bytes = ReplyWriter::control_bytes(&stats) + part_bytes;
+        let blocks = Some(BlockSpaceStats::default());
+        let block_bytes = 10 * size_of::<BlockSpaceStats>() / 8;
+        let huge_page_bytes = u64::MAX;
+        let stats = TableStats { info, leaves: space, meta: space, blocks, huge_page_bytes, part };
+        let bytes = ReplyWriter::control_bytes(&stats) + part_bytes + block_bytes;
         assert!(bytes < NodeState::MESSAGE_BYTES_MIN / 2, "{bytes} B");
     }
 }

@@ -1,6 +1,7 @@
 //! An XStore table on a node: a tree of leaves in a region, and what the calls and the background ask of it.
 
 mod background;
+mod block_part;
 mod call;
 mod logged;
 
@@ -11,7 +12,7 @@ use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Region;
-use farsight_index::{Contended, LeafListener, RegionFull};
+use farsight_index::{Contended, LeafFormat, LeafListener, RegionFull};
 use farsight_index_xstore::server::{
     BulkLoadError, BulkLoader, ModelStore, Trainer, WriteError, XStoreLeaf, XTree,
 };
@@ -26,13 +27,15 @@ use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
 use background::Work;
+pub(crate) use block_part::BlockPart;
 
 /// What a node keeps of an XStore table, or of its part of one.
-pub(crate) struct Part {
+pub(crate) struct Part<F: LeafFormat = XStoreLeaf> {
     name: Arc<TableName>,
+    /// Bytes that a leaf holds of each value.
     value_bytes: usize,
-    tree: Arc<XTree<XStoreLeaf>>,
-    loading: Loading<BulkLoader<XStoreLeaf>>,
+    tree: Arc<XTree<F>>,
+    loading: Loading<BulkLoader<F>>,
     models: Arc<ModelStore>,
     train_options: TrainOptions,
     /// Counts the occasions to train; the newest of them that has been dealt with is `training_done`.
@@ -41,22 +44,29 @@ pub(crate) struct Part {
     training_ns: AtomicU64,
 }
 
+/// The refusal of a region without room for a leaf.
+fn too_small(new: &NewTable<'_>, error: &RegionFull) -> ServerError {
+    ServerError::new(ErrorCode::OutOfResources, format!("table {:?}: {error}", new.name()))
+}
+
 impl Part {
-    /// An empty part with a region of its own, and the lines of its leaves.
-    pub(crate) fn new(new: &NewTable<'_>) -> Result<Self, ServerError> {
-        let (name, value_bytes) = (Arc::clone(new.name()), new.value_bytes());
-        let format = XStoreLeaf::new(value_bytes).map_err(|error| {
-            ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}"))
+    /// An empty part of values of one size, with a region of its own.
+    pub(crate) fn fixed(new: &NewTable<'_>) -> Result<Self, ServerError> {
+        let format = XStoreLeaf::new(new.value_bytes()).map_err(|error| {
+            ServerError::new(ErrorCode::WrongValueSize, format!("table {:?}: {error}", new.name()))
         })?;
         let models = Arc::new(ModelStore::new());
         let tree = XTree::new(format, new.read_only_region()?, Arc::clone(&models) as Arc<dyn LeafListener>);
-        let too_small = |error: RegionFull| {
-            ServerError::new(ErrorCode::OutOfResources, format!("table {name:?}: {error}"))
-        };
-        let tree = Arc::new(tree.map_err(too_small)?);
-        Ok(Self {
-            name,
-            value_bytes,
+        Ok(Self::new(new, Arc::new(tree.map_err(|error| too_small(new, &error))?), models))
+    }
+}
+
+impl<F: LeafFormat> Part<F> {
+    /// A part whose `tree` is empty and tells `models` of its leaves.
+    fn new(new: &NewTable<'_>, tree: Arc<XTree<F>>, models: Arc<ModelStore>) -> Self {
+        Self {
+            name: Arc::clone(new.name()),
+            value_bytes: new.value_bytes(),
             tree,
             loading: Loading::default(),
             models,
@@ -64,11 +74,11 @@ impl Part {
             training_wanted: AtomicU64::new(1),
             training_done: AtomicU64::new(0),
             training_ns: AtomicU64::new(0),
-        })
+        }
     }
 
     /// A trainer of its model, for the background.
-    fn trainer(&self) -> Trainer<XStoreLeaf> {
+    fn trainer(&self) -> Trainer<F> {
         Trainer::new(Arc::clone(&self.tree), Arc::clone(&self.models), self.train_options)
     }
 
@@ -131,7 +141,7 @@ impl Part {
     }
 }
 
-impl HostedTable for Part {
+impl<F: LeafFormat + 'static> HostedTable for Part<F> {
     fn regions(&self) -> Vec<RegionInfo> {
         let capacity = self.tree.slab().capacity_leaves();
         vec![RegionInfo { space: Space::Leaves, id: self.region().id().0, capacity }]
@@ -142,9 +152,12 @@ impl HostedTable for Part {
     }
 
     fn stats(&self, now: MonotonicNs) -> HostedStats {
-        let (leaves, meta) = (self.leaves(), SpaceStats::default());
-        let huge_page_bytes = self.region().huge_page_bytes();
-        HostedStats { leaves, meta, huge_page_bytes, part: Some(self.counts(now)) }
+        HostedStats {
+            leaves: self.leaves(),
+            huge_page_bytes: self.region().huge_page_bytes(),
+            part: Some(self.counts(now)),
+            ..HostedStats::default()
+        }
     }
 
     fn forget(&self, client: ClientId) {
@@ -173,7 +186,7 @@ impl HostedTable for Part {
     }
 }
 
-impl Loader for BulkLoader<XStoreLeaf> {
+impl<F: LeafFormat> Loader for BulkLoader<F> {
     fn push(&mut self, key: u64, value: &[u8]) -> Result<(), ServerError> {
         BulkLoader::push(self, key, value).map_err(|error| refused_load(&error))
     }

@@ -31,7 +31,7 @@ fn assert_bad_load(result: Result<u64, ServerError>, words: &[&str]) {
 }
 
 fn assert_holds_exactly(client: &LocalClient, table: &TableInfo, keys: &[u64]) {
-    let value_bytes = usize::from(table.definition.value_bytes);
+    let value_bytes = table.definition.values.leaf_bytes();
     let mut found = Vec::new();
     let mut from = Some(0);
     while let Some(key) = from {

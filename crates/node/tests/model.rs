@@ -109,7 +109,7 @@ fn candidates(part: &Sent, key: u64) -> Vec<TableEntry> {
 
 /// What the region's bytes say about `key` at these leaves, as a client's READs would find it.
 fn is_stored(host: &LocalHost, table: &TableInfo, key: u64, candidates: &[TableEntry]) -> bool {
-    let geometry = Geometry::new(usize::from(table.definition.value_bytes)).unwrap();
+    let geometry = Geometry::new(table.definition.values.leaf_bytes()).unwrap();
     let region = host.region(table.region());
     for entry in candidates.iter().rev() {
         let first = entry.leaf().0 as usize * geometry.leaf_words();

@@ -77,7 +77,7 @@ fn assert_all_present(client: &mut XClient, queue: &mut ShmQueue, keys: &[u64]) 
 /// Makes a table on this node alone.
 fn create(queue: &mut ShmQueue, definition: TableDefinition) -> TableInfo {
     let hello: NodeHello = control(queue, &ControlRequest::Hello);
-    let lines = Geometry::new(definition.value_bytes.into()).expect("a geometry").leaf_lines();
+    let lines = Geometry::new(definition.values.leaf_bytes()).expect("a geometry").leaf_lines();
     let (engine, block_lines) = (EngineKind::XSTORE.table(&[], 1), lines as u16);
     let layout = TableLayout { definition, engine, block_lines, format_version: FORMAT_VERSION };
     let place = PoolPlace { epochs: vec![hello.epoch], index: 0 };

@@ -1,6 +1,7 @@
 //! The catalogue: which tables a node has.
 
 use farsight_base::{LINE_BYTES, RegionId};
+use farsight_layout::SHORT_VALUE_BYTES;
 use serde::{Deserialize, Serialize};
 
 use crate::{ErrorCode, PoolPlace, ServerError, Space, TableEngine};
@@ -40,6 +41,66 @@ impl std::fmt::Display for KeyKind {
     }
 }
 
+/// What a table's values are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ValueKind {
+    /// So many bytes each, which lie in the leaves.
+    Fixed(u16),
+    /// Any number of bytes up to a limit, each in a block of its own.
+    Blocks {
+        /// The limit.
+        max_bytes: u32,
+    },
+}
+
+impl ValueKind {
+    /// Values of any length, as long as messages of every fabric carry.
+    pub const BLOCKS: Self = Self::Blocks { max_bytes: 32_000 };
+
+    /// Bytes that a leaf holds of each value: all of it, or the reference to its block.
+    #[must_use]
+    pub fn leaf_bytes(self) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes.into(),
+            Self::Blocks { .. } => SHORT_VALUE_BYTES,
+        }
+    }
+
+    /// Bytes of the longest value.
+    #[must_use]
+    pub fn bytes_max(self) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes.into(),
+            Self::Blocks { max_bytes } => max_bytes as usize,
+        }
+    }
+
+    /// True if values have any length.
+    #[must_use]
+    pub fn are_blocks(self) -> bool {
+        matches!(self, Self::Blocks { .. })
+    }
+
+    /// True if a value may have so many bytes.
+    #[inline]
+    #[must_use]
+    pub fn allows(self, value_bytes: usize) -> bool {
+        match self {
+            Self::Fixed(bytes) => value_bytes == usize::from(bytes),
+            Self::Blocks { max_bytes } => value_bytes <= max_bytes as usize,
+        }
+    }
+}
+
+impl std::fmt::Display for ValueKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(bytes) => write!(f, "{bytes} B"),
+            Self::Blocks { max_bytes } => write!(f, "up to {max_bytes} B"),
+        }
+    }
+}
+
 /// What a user says of a new table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TableDefinition {
@@ -47,25 +108,26 @@ pub struct TableDefinition {
     pub name: String,
     /// What its keys are.
     pub key_kind: KeyKind,
-    /// Bytes of each value.
-    pub value_bytes: u16,
+    /// What its values are.
+    pub values: ValueKind,
     /// What the bytes of a value are, by a name on which its clients agree, as numpy's `<f8`; empty if
     /// nothing is said of them. No server looks at it.
     pub value_type: String,
 }
 
 impl TableDefinition {
-    /// A table of whose values nothing more is said.
+    /// A table of values of one size, of which nothing more is said.
     pub fn new(name: impl Into<String>, key_kind: KeyKind, value_bytes: u16) -> Self {
-        Self { name: name.into(), key_kind, value_bytes, value_type: String::new() }
+        let values = ValueKind::Fixed(value_bytes);
+        Self { name: name.into(), key_kind, values, value_type: String::new() }
     }
 
     /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values takes
     /// any.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Self) -> bool {
-        let Self { name, key_kind, value_bytes, value_type } = wanted;
-        (&self.name, self.key_kind, self.value_bytes) == (name, *key_kind, *value_bytes)
+        let Self { name, key_kind, values, value_type } = wanted;
+        (&self.name, self.key_kind, self.values) == (name, *key_kind, *values)
             && (value_type.is_empty() || self.value_type == *value_type)
     }
 
@@ -94,7 +156,7 @@ impl TableDefinition {
 impl std::fmt::Display for TableDefinition {
     /// What it holds.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} keys and values of {} B", self.key_kind, self.value_bytes)?;
+        write!(f, "{} keys and values of {}", self.key_kind, self.values)?;
         if self.value_type.is_empty() { Ok(()) } else { write!(f, " of type {:?}", self.value_type) }
     }
 }
@@ -228,7 +290,7 @@ impl TableInfo {
     pub fn bytes_of(&self, region: &RegionInfo) -> u64 {
         let block_bytes = match region.space {
             Space::Leaves => self.block_bytes(),
-            Space::Meta => LINE_BYTES as u64,
+            Space::Meta | Space::Blocks => LINE_BYTES as u64,
         };
         u64::from(region.capacity) * block_bytes
     }

@@ -58,6 +58,8 @@ pub enum ErrorCode {
     Bug = 13,
     /// The node's process has as much memory as it may have, or the system gives no more.
     NoMemory = 14,
+    /// Memory lost a bit of the value's block. Its bytes are no answer; a write of the key replaces them.
+    Damaged = 15,
 }
 
 impl ErrorCode {
@@ -65,8 +67,8 @@ impl ErrorCode {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
-            BadLoad, BadName, BadRequest, Bug, Contended, Fenced, NoMemory, OtherPool, OutOfResources,
-            RegionFull, TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
+            BadLoad, BadName, BadRequest, Bug, Contended, Damaged, Fenced, NoMemory, OtherPool,
+            OutOfResources, RegionFull, TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
         };
         let all = [
             BadRequest,
@@ -83,6 +85,7 @@ impl ErrorCode {
             Fenced,
             Bug,
             NoMemory,
+            Damaged,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

@@ -23,11 +23,12 @@ mod pool;
 mod reply;
 mod request;
 mod stats;
+mod value_entries;
 mod wire;
 
 pub use catalogue::{
     KeyKind, RegionInfo, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, TableLayout,
-    VALUE_TYPE_BYTES_MAX, check_table_name,
+    VALUE_TYPE_BYTES_MAX, ValueKind, check_table_name,
 };
 pub use control::ControlRequest;
 pub use direction::Direction;
@@ -42,7 +43,10 @@ pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
 };
 pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
-pub use stats::{ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats, TreeStats};
+pub use stats::{
+    BlockSpaceStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats, TreeStats,
+};
+pub use value_entries::{VALUE_ENTRY_HEAD_BYTES, ValueEntries};
 pub use wire::Words;
 
 /// Bytes of a request's and a reply's header.

@@ -67,6 +67,12 @@ impl WriteOperation {
         !matches!(self, Self::Remove | Self::RemoveIf)
     }
 
+    /// True if it looks at no version or value, and returns none.
+    #[must_use]
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::Insert | Self::Update | Self::Put | Self::Remove)
+    }
+
     /// True if it may make an absent key present.
     #[must_use]
     pub fn may_insert(self) -> bool {

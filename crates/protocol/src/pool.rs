@@ -81,6 +81,8 @@ pub enum Space {
     Leaves,
     /// The region of directory and models, on the coordinator, in lines. Line zero is never given.
     Meta,
+    /// The blocks of values of any length on this node, in lines. The node alone uses them.
+    Blocks,
 }
 
 /// Consecutive blocks.

@@ -51,6 +51,21 @@ impl<'a> ReplyWriter<'a> {
         self.push_value(version, value);
     }
 
+    /// Appends a value of any length with its version, and its length before it.
+    #[inline]
+    pub fn push_long_value(&mut self, version: u64, value: &[u8]) {
+        put(self.frame, version);
+        put(self.frame, value.len() as u64);
+        put_padded(self.frame, value);
+    }
+
+    /// Appends a pair whose value has any length.
+    #[inline]
+    pub fn push_long_pair(&mut self, key: u64, version: u64, value: &[u8]) {
+        put(self.frame, key);
+        self.push_long_value(version, value);
+    }
+
     /// Appends a write's outcome.
     #[inline]
     pub fn push_outcome(&mut self, outcome: SentOutcome) {
@@ -240,18 +255,25 @@ fn sent_outcome(offset: usize, word: u64) -> Result<SentOutcome, DecodeError> {
     })
 }
 
-/// Reads values or pairs of a known size off a reply's body.
+/// Reads values or pairs off a reply's body.
 #[derive(Clone, Copy, Debug)]
 pub struct PairsReader<'a> {
     words: Words<'a>,
-    value_bytes: usize,
+    /// Bytes of each value; `None` if each says its own.
+    value_bytes: Option<usize>,
 }
 
 impl<'a> PairsReader<'a> {
     /// Over `words`, with values of `value_bytes`.
     #[must_use]
     pub fn new(words: Words<'a>, value_bytes: usize) -> Self {
-        Self { words, value_bytes }
+        Self { words, value_bytes: Some(value_bytes) }
+    }
+
+    /// Over `words`, with values of any length.
+    #[must_use]
+    pub fn of_any_length(words: Words<'a>) -> Self {
+        Self { words, value_bytes: None }
     }
 
     /// The next value and its version.
@@ -259,8 +281,21 @@ impl<'a> PairsReader<'a> {
     /// # Errors
     /// If the words end before it does.
     pub fn value(&mut self) -> Result<(u64, &'a [u8]), DecodeError> {
-        let words = self.words.take("a value", 1 + padded(self.value_bytes) / 8)?;
-        Ok((words.get(0), &words.bytes()[8..8 + self.value_bytes]))
+        let Some(value_bytes) = self.value_bytes else { return self.long_value() };
+        let words = self.words.take("a value", 1 + padded(value_bytes) / 8)?;
+        Ok((words.get(0), &words.bytes()[8..8 + value_bytes]))
+    }
+
+    fn long_value(&mut self) -> Result<(u64, &'a [u8]), DecodeError> {
+        let head = self.words.take("a value's version and length", 2)?;
+        let (version, length) = (head.get(0), head.get(1));
+        let left_bytes = 8 * self.words.len() as u64;
+        if length > left_bytes {
+            let expected = format!("up to {left_bytes} B");
+            return Err(DecodeError::new("a value's length", HEADER_BYTES, expected, length.to_string()));
+        }
+        let value = self.words.take("a value", padded(length as usize) / 8)?;
+        Ok((version, &value.bytes()[..length as usize]))
     }
 
     /// The next pair; `None` at the end.

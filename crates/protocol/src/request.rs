@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::wire::{Words, put, put_padded};
 use crate::{
     ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX, TableId,
-    WriteOperation,
+    ValueEntries, WriteOperation,
 };
 
 const CONTROL: u8 = 1;
@@ -19,6 +19,9 @@ const LOOKUP: u8 = 5;
 const TOP_MODEL: u8 = 6;
 const SUB_MODELS: u8 = 7;
 const BULK_LOAD: u8 = 8;
+const GET_VALUES: u8 = 16;
+const SCAN_VALUES: u8 = 17;
+const WRITE_VALUES: u8 = 18;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -113,6 +116,36 @@ pub enum Request<'a> {
         piece: u64,
         /// Keys and values; hints are unused.
         entries: WriteEntries<'a>,
+    },
+    /// Of a table whose values have any length: values of keys, by the tree. The reply: version, length and
+    /// value a key, in the keys' order, an absent one with version zero. It is of the first `count` keys, at
+    /// least one if there is any, and as many as it has room for.
+    GetValues {
+        /// The table.
+        table: TableId,
+        /// The keys.
+        keys: Words<'a>,
+    },
+    /// As [`Request::Scan`], of a table whose values have any length. The reply has a length before each
+    /// value.
+    ScanValues {
+        /// The table.
+        table: TableId,
+        /// Which way.
+        direction: Direction,
+        /// The first key on this way.
+        from: u64,
+        /// Pairs at most.
+        limit: u16,
+    },
+    /// As [`Request::Write`], of a table whose values have any length; not for removes, which have none.
+    WriteValues {
+        /// The table.
+        table: TableId,
+        /// The kind.
+        operation: WriteOperation,
+        /// Keys, hints, values.
+        entries: ValueEntries<'a>,
     },
 }
 
@@ -306,6 +339,31 @@ impl<'a> Request<'a> {
         header(into, BULK_LOAD, u8::from(last), count, table, argument);
     }
 
+    /// Encodes a get of values of any length.
+    ///
+    /// # Panics
+    /// As [`Request::get`].
+    pub fn get_values(into: &mut Vec<u8>, table: TableId, keys: &[u64]) {
+        header(into, GET_VALUES, 0, keys.len(), table, 0);
+        for key in keys {
+            put(into, *key);
+        }
+    }
+
+    /// Encodes a scan of values of any length.
+    pub fn scan_values(into: &mut Vec<u8>, table: TableId, direction: Direction, from: u64, limit: u16) {
+        header(into, SCAN_VALUES, direction as u8, usize::from(limit), table, from);
+    }
+
+    /// Begins a write of `count` values of any length, to be appended with [`ValueEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`], and for removes.
+    pub fn begin_write_values(into: &mut Vec<u8>, table: TableId, operation: WriteOperation, count: usize) {
+        assert!(operation.is_plain() && operation.has_value(), "no {operation:?} of values of any length");
+        header(into, WRITE_VALUES, operation as u8, count, table, 0);
+    }
+
     /// Decodes a frame.
     ///
     /// # Errors
@@ -322,11 +380,20 @@ impl<'a> Request<'a> {
         check_unused(operation, flags, count, table, argument)?;
         match operation {
             CONTROL => Ok(Self::Control(body)),
-            GET => Ok(Self::Get { table, keys: exact("a get's keys", body, operations(count)?)? }),
-            SCAN => {
+            GET | GET_VALUES => {
+                let keys = exact("a get's keys", body, operations(count)?)?;
+                let has_blocks = operation == GET_VALUES;
+                Ok(if has_blocks { Self::GetValues { table, keys } } else { Self::Get { table, keys } })
+            }
+            SCAN | SCAN_VALUES => {
                 exact("a scan", body, 0)?;
-                let direction = Direction::from_number(flags)?;
-                Ok(Self::Scan { table, direction, from: argument, limit: count })
+                let (direction, from, limit) = (Direction::from_number(flags)?, argument, count);
+                let has_blocks = operation == SCAN_VALUES;
+                Ok(if has_blocks {
+                    Self::ScanValues { table, direction, from, limit }
+                } else {
+                    Self::Scan { table, direction, from, limit }
+                })
             }
             WRITE => {
                 let operation = WriteOperation::from_number(flags).ok_or_else(|| {
@@ -334,6 +401,15 @@ impl<'a> Request<'a> {
                 })?;
                 let entries = WriteEntries::new(body, operations(count)?, argument)?;
                 Ok(Self::Write { table, operation, entries })
+            }
+            WRITE_VALUES => {
+                let operation =
+                    WriteOperation::from_number(flags).filter(|kind| kind.is_plain() && kind.has_value());
+                let operation = operation.ok_or_else(|| {
+                    DecodeError::new("the kind of a write of values", 1, "0 to 2".into(), flags.to_string())
+                })?;
+                let entries = ValueEntries::new(body, operations(count)?)?;
+                Ok(Self::WriteValues { table, operation, entries })
             }
             LOOKUP => {
                 let words = exact("a lookup's key and sub-model", body, 2)?;
@@ -356,7 +432,10 @@ impl<'a> Request<'a> {
                 let entries = WriteEntries::new(body, count.into(), argument & 0xffff_ffff)?;
                 Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
-            other => Err(DecodeError::new("a request's operation", 0, "1 to 8".into(), other.to_string())),
+            other => {
+                let expected = "1 to 8, or 16 to 18".to_owned();
+                Err(DecodeError::new("a request's operation", 0, expected, other.to_string()))
+            }
         }
     }
 }
@@ -392,12 +471,13 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
+        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
         BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
         _ => {}
     }
     match operation {
-        GET => is("a get's argument", 8, 0, argument),
+        GET | GET_VALUES => is("a get's argument", 8, 0, argument),
+        WRITE_VALUES => is("the argument of a write of values", 8, 0, argument),
         WRITE => {
             let operand = "the bytes of a write's operands";
             match WriteOperation::from_number(flags) {

@@ -55,6 +55,8 @@ pub struct TableStats {
     pub leaves: SpaceStats,
     /// Its directory and models, of ROLEX on the coordinator.
     pub meta: SpaceStats,
+    /// Its blocks here, if its values have any length.
+    pub blocks: Option<BlockSpaceStats>,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
     /// Its tree and model here, if this node's processor keeps them: XStore's.
@@ -65,13 +67,16 @@ impl TableStats {
     /// Bytes of its regions that are in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.leaves.used * self.leaves.block_bytes + self.meta.used * self.meta.block_bytes
+        let blocks_bytes = self.blocks.map_or(0, |blocks| blocks.used_bytes);
+        self.leaves.used * self.leaves.block_bytes + self.meta.used * self.meta.block_bytes + blocks_bytes
     }
 
     /// Bytes that its regions have.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
-        self.leaves.capacity * self.leaves.block_bytes + self.meta.capacity * self.meta.block_bytes
+        let blocks_bytes = self.blocks.map_or(0, |blocks| blocks.limit_bytes);
+        let leaves_bytes = self.leaves.capacity * self.leaves.block_bytes;
+        leaves_bytes + self.meta.capacity * self.meta.block_bytes + blocks_bytes
     }
 
     /// What this node's processor keeps of it.
@@ -107,6 +112,24 @@ pub struct SpaceStats {
     pub owned: u64,
     /// Of those, blocks whose compute nodes have ended, to be looked at.
     pub orphaned: u64,
+}
+
+/// Where the bytes of a table's blocks are. Live, free, quarantined and lost bytes add up to those used;
+/// while writes go on they are of about one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BlockSpaceStats {
+    /// Bytes of blocks that are in use.
+    pub live_bytes: u64,
+    /// Bytes that the next blocks can have without growth.
+    pub free_bytes: u64,
+    /// Bytes of blocks that were in use a short while ago, which nothing else uses yet.
+    pub quarantined_bytes: u64,
+    /// Bytes beside blocks that no block can have as things are.
+    pub lost_bytes: u64,
+    /// Bytes from the region's start to the end of what was ever used.
+    pub used_bytes: u64,
+    /// Bytes that blocks may use.
+    pub limit_bytes: u64,
 }
 
 /// A tree's statistics.

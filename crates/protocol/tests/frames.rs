@@ -6,8 +6,8 @@ use farsight_layout::SubModelRecord;
 use farsight_protocol::{
     BRANCH_CHILDREN_MAX, ControlRequest, Direction, ErrorCode, KeyKind, ModelReader, OPERATIONS_MAX,
     PairsReader, PoolPlace, Reply, ReplyWriter, Request, SentModel, SentOutcome, ServerError,
-    SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX, WriteEntries,
-    WriteEntry, WriteOperation, WriteOutcome,
+    SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX, ValueEntries,
+    ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -33,6 +33,68 @@ fn writes_come_back_for_every_value_size() {
             assert_eq!(entry, expected);
         }
     }
+}
+
+/// Values of many lengths, none among them.
+fn long_values() -> Vec<Vec<u8>> {
+    [0, 1, 7, 8, 9, 64, 300, 5_000].into_iter().map(|length| vec![length as u8 + 1; length]).collect()
+}
+
+#[test]
+fn values_of_any_length_come_back() {
+    let values = long_values();
+    let entry = |(key, value)| WriteEntry { key, hint: LeafNumber(u32::MAX - key as u32), value };
+    let entries: Vec<_> = (0..).zip(values.iter().map(Vec::as_slice)).map(entry).collect();
+    let mut frame = Vec::new();
+    Request::begin_write_values(&mut frame, TABLE, WriteOperation::Update, entries.len());
+    for entry in &entries {
+        ValueEntries::push(&mut frame, *entry);
+    }
+    let Request::WriteValues { table: TABLE, operation: WriteOperation::Update, entries: found } =
+        Request::decode(&frame).unwrap()
+    else {
+        panic!()
+    };
+    assert!(found.iter().eq(entries.iter().copied()) && found.len() == entries.len());
+    for length in 0..frame.len() {
+        assert!(Request::decode(&frame[..length]).is_err(), "a write cut to {length} B");
+    }
+    frame.extend_from_slice(&[0; 8]);
+    let error = Request::decode(&frame).unwrap_err().to_string();
+    assert!(error.contains("8 B more"), "{error}");
+    // A remove has no values.
+    frame[1] = WriteOperation::Remove as u8;
+    assert!(Request::decode(&frame).is_err_and(|error| error.to_string().contains("write of values")));
+
+    let mut writer = ReplyWriter::new(&mut frame);
+    for entry in &entries {
+        writer.push_long_pair(entry.key, entry.key + 1, entry.value);
+    }
+    let whole = Reply::decode(&frame).unwrap().unwrap().words().unwrap();
+    let mut pairs = PairsReader::of_any_length(whole);
+    for entry in &entries {
+        let pair = pairs.pair().unwrap().unwrap();
+        assert_eq!((pair.key, pair.version, pair.value), (entry.key, entry.key + 1, entry.value));
+    }
+    assert!(pairs.pair().unwrap().is_none());
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.push_words([1, 9, 0]);
+    let short = Reply::decode(&frame).unwrap().unwrap().words().unwrap();
+    let error = PairsReader::of_any_length(short).value().unwrap_err().to_string();
+    assert!(error.contains("up to 8 B") && error.contains("got 9"), "{error}");
+}
+
+#[test]
+fn reads_of_values_of_any_length_come_back() {
+    let mut frame = Vec::new();
+    Request::get_values(&mut frame, TABLE, &[5, u64::MAX]);
+    let Request::GetValues { keys, table: TABLE } = Request::decode(&frame).unwrap() else { panic!() };
+    assert!(keys.iter().eq([5, u64::MAX]));
+    Request::scan_values(&mut frame, TABLE, Direction::Descending, 9, 100);
+    assert!(matches!(
+        Request::decode(&frame).unwrap(),
+        Request::ScanValues { direction: Direction::Descending, from: 9, limit: 100, table: TABLE }
+    ));
 }
 
 #[test]
@@ -107,9 +169,11 @@ fn a_table_is_wanted_by_who_names_its_type_or_none() {
     );
     assert!(!plain.is_wanted(&typed("<f8")) && !typed("<f8").is_wanted(&typed("<i8")));
     assert!(!plain.is_wanted(&TableDefinition { key_kind: KeyKind::I64, ..plain.clone() }));
-    assert!(!plain.is_wanted(&TableDefinition { value_bytes: 9, ..plain.clone() }));
+    assert!(!plain.is_wanted(&TableDefinition { values: ValueKind::BLOCKS, ..plain.clone() }));
     assert!(!plain.is_wanted(&TableDefinition { name: "u".into(), ..plain.clone() }));
     assert_eq!(plain.to_string(), "u64 keys and values of 8 B");
+    let blocks = TableDefinition { values: ValueKind::BLOCKS, ..plain.clone() };
+    assert_eq!(blocks.to_string(), "u64 keys and values of up to 32000 B");
     assert_eq!(typed("<f8").to_string(), "u64 keys and values of 8 B of type \"<f8\"");
 }
 
@@ -240,6 +304,8 @@ fn broken_frames_are_errors_never_panics() {
             let mut sub_models = ModelReader::new(words);
             while let Ok(Some(_)) = sub_models.read() {}
             let mut pairs = PairsReader::new(words, 24);
+            while let Ok(Some(_)) = pairs.pair() {}
+            let mut pairs = PairsReader::of_any_length(words);
             while let Ok(Some(_)) = pairs.pair() {}
         }
     }

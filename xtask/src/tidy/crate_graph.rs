@@ -32,7 +32,10 @@ const LAYERS: &[Layer] = &[
     ("index-baselines", &["base", "fabric", "index", "layout"]),
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("index-xstore", &["base", "blocks", "fabric", "index", "layout", "model", "protocol"]),
-    ("node", &["base", "durability", "fabric", "index", "index-xstore", "layout", "model", "protocol"]),
+    (
+        "node",
+        &["base", "blocks", "durability", "fabric", "index", "index-xstore", "layout", "model", "protocol"],
+    ),
     ("client", &["base", "fabric", "index", "index-rolex", "index-xstore", "layout", "protocol"]),
     (
         "farsight",

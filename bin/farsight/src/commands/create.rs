@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use farsight::{EngineKind, KeyKind, TableOptions};
+use farsight::{EngineKind, KeyKind, TableOptions, VALUE_BYTES_MAX, VALUE_BYTES_MIN, ValueKind};
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
@@ -20,6 +20,7 @@ use crate::typed_table::{KindCommand, on_kind};
 Examples:
   farsight create prices
   farsight create temperatures --keys f64 --value-size 32
+  farsight create texts --values blocks
   farsight create prices --engine xstore-d --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Create {
     #[command(flatten)]
@@ -29,9 +30,12 @@ pub(crate) struct Create {
     /// What its keys are
     #[arg(long, value_enum, default_value_t)]
     keys: Kind,
-    /// Bytes of each value, 8 to 256
-    #[arg(long, value_name = "BYTES", default_value_t = 8)]
-    value_size: usize,
+    /// Bytes of each value, 8 to 256; with `--values blocks` those of the longest [default: 8, or 32000]
+    #[arg(long, value_name = "BYTES")]
+    value_size: Option<u32>,
+    /// What its values are
+    #[arg(long, value_enum, default_value_t)]
+    values: Values,
     /// Who does what with it. In XStore-D each memory node gets a range of the kind's whole space of keys,
     /// all of one width. `farsight load --engine xstore-d` makes the table with ranges that fit the keys
     /// loaded [default: xstore at a server, rolex in a pool]
@@ -45,6 +49,37 @@ pub(crate) fn engine() -> impl TypedValueParser<Value = &'static EngineKind> {
     let values = engines.map(|engine| PossibleValue::new(engine.name).help(engine.about));
     PossibleValuesParser::new(values).try_map(|name| EngineKind::named(&name))
 }
+
+/// What values are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum Values {
+    /// All of one size, in the leaves
+    #[default]
+    Fixed,
+    /// Of any length, each in a block
+    Blocks,
+}
+
+impl Values {
+    /// Values of so many bytes, or of so many at most.
+    pub(crate) fn of(self, value_size: Option<u32>) -> Result<ValueKind> {
+        Ok(match (self, value_size) {
+            (Self::Fixed, size) => {
+                let size = size.unwrap_or(8);
+                let bytes = u16::try_from(size).ok().filter(|size| SIZES.contains(&usize::from(*size)));
+                ValueKind::Fixed(bytes.with_context(|| {
+                    let (least, most) = SIZES.into_inner();
+                    format!("values of one size have {least} to {most} B, not {size} B; see --values blocks")
+                })?)
+            }
+            (Self::Blocks, None) => ValueKind::BLOCKS,
+            (Self::Blocks, Some(max_bytes)) => ValueKind::Blocks { max_bytes },
+        })
+    }
+}
+
+/// Sizes of values of one size.
+const SIZES: std::ops::RangeInclusive<usize> = VALUE_BYTES_MIN..=VALUE_BYTES_MAX;
 
 /// Kinds of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -71,14 +106,9 @@ impl KindCommand for Create {
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
         let options = TableOptions::<K> { engine: self.engine, ..TableOptions::default() };
-        self.connection.open()?.create_table_with(&self.name, self.value_size, &options)?;
-        writeln!(
-            std::io::stdout().lock(),
-            "table {} of {} keys with {} B values",
-            self.name,
-            K::KIND,
-            self.value_size
-        )?;
+        let values = self.values.of(self.value_size)?;
+        self.connection.open()?.create_table_of(&self.name, values, &options)?;
+        writeln!(std::io::stdout().lock(), "table {} of {} keys with {values} values", self.name, K::KIND)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -58,7 +58,7 @@ impl TableCommand for Get {
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut code = ExitCode::SUCCESS;
         for (key, answer) in keys.iter().zip(answers.iter()) {
-            let text = answer.map(|(value, _)| self.format.text(value));
+            let text = answer.map(|(value, _)| self.format.text(value, table.values()));
             if self.json {
                 let version = answer.map(|(_, version)| version);
                 writeln!(out, "{}", json!({ "key": key.text(), "value": text, "version": version }))?;

@@ -9,10 +9,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use farsight::{CatalogueError, Client, EngineKind, ErrorCode, KeyKind, Options, TableInfo, TableOptions};
+use farsight::{
+    CatalogueError, Client, EngineKind, ErrorCode, KeyKind, Options, TableInfo, TableOptions, ValueKind,
+};
 use indicatif::HumanCount;
 
-use crate::commands::create::{Kind, engine};
+use crate::commands::create::{Kind, Values, engine};
 use crate::connection::Connection;
 use crate::key_text::TextKey;
 use crate::typed_table::{KindCommand, on_kind};
@@ -22,6 +24,8 @@ use crate::value_text::ValueFormat;
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
 /// the end. Into a table with pairs they are put, in batches, and so they are into a pool's that had some.
+/// Pairs
+/// with values of any length are always written in batches.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
@@ -44,6 +48,7 @@ Examples:
   farsight load places boundaries
   farsight load osm osm_cellids_200M_uint64 --value-size 16
   farsight load prices prices.csv --format decimal
+  farsight load texts texts.csv --values blocks
   farsight load places boundaries --engine xstore-d \\
       --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Load {
@@ -53,9 +58,12 @@ pub(crate) struct Load {
     table: String,
     /// A file, or the name of a dataset
     source: String,
-    /// Bytes of each value if the table is made now [default: 8]
+    /// Bytes of each value if the table is made now, or of the longest of any length [default: 8, or 32000]
     #[arg(long, value_name = "BYTES")]
-    value_size: Option<usize>,
+    value_size: Option<u32>,
+    /// What its values are if the table is made now [default: fixed]
+    #[arg(long, value_enum)]
+    values: Option<Values>,
     /// What its keys are if the table is made now [default: u64]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
@@ -81,24 +89,29 @@ impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let kind = self.kind.map(KeyKind::from);
-        let (kind, value_bytes, is_there) = match client.describe_table(&self.table) {
+        let (kind, values, is_there) = match client.describe_table(&self.table) {
             Ok(info) => {
                 self.check(&info, kind)?;
-                (info.definition.key_kind, usize::from(info.definition.value_bytes), true)
+                (info.definition.key_kind, info.definition.values, true)
             }
             Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
-                (kind.unwrap_or(KeyKind::U64), self.value_size.unwrap_or(8), false)
+                let values = self.values.unwrap_or_default().of(self.value_size)?;
+                (kind.unwrap_or(KeyKind::U64), values, false)
             }
             Err(error) => return Err(error.into()),
         };
-        on_kind(kind, LoadInto { client, value_bytes, is_there, load: self })
+        on_kind(kind, LoadInto { client, values, is_there, load: self })
     }
 
     fn check(&self, info: &TableInfo, kind: Option<KeyKind>) -> Result<()> {
         let (name, definition) = (&self.table, &info.definition);
-        let value_bytes = usize::from(definition.value_bytes);
-        if let Some(asked) = self.value_size.filter(|asked| *asked != value_bytes) {
-            bail!("table {name:?} exists with values of {value_bytes} B, not {asked} B");
+        if self.values.is_some() || self.value_size.is_some() {
+            let has = if definition.values.are_blocks() { Values::Blocks } else { Values::Fixed };
+            let asked = self.values.unwrap_or(has).of(self.value_size)?;
+            // A limit that nobody names is whatever the table has.
+            let is_any_limit = asked.are_blocks() && self.value_size.is_none();
+            let is_as_asked = if is_any_limit { has == Values::Blocks } else { asked == definition.values };
+            ensure!(is_as_asked, "table {name:?} exists with values of {}, not {asked}", definition.values);
         }
         if let Some(asked) = kind.filter(|asked| *asked != definition.key_kind) {
             bail!("table {name:?} exists with keys of kind {}, not {asked}", definition.key_kind);
@@ -109,7 +122,7 @@ impl Load {
 
 struct LoadInto {
     client: Client,
-    value_bytes: usize,
+    values: ValueKind,
     is_there: bool,
     load: Load,
 }
@@ -122,7 +135,7 @@ impl KindCommand for LoadInto {
         let Load { table: name, source, format, keys, header, sort, engine, .. } = self.load;
         let keys = keys.map(|keys| keys as usize);
         let request = pairs::Request { source: &source, format, keys, header, sort, table: &name };
-        let pairs = pairs::read::<K>(&request, self.value_bytes)
+        let pairs = pairs::read::<K>(&request, self.values)
             .with_context(|| format!("cannot load {source} into table {name:?}, nothing of it is loaded"))?;
         ensure!(!pairs.keys.is_empty(), "{source} has no keys");
         let table = if self.is_there && engine.is_none() {
@@ -130,7 +143,7 @@ impl KindCommand for LoadInto {
         } else {
             let sample = pairs.sample().map(K::decode).collect();
             let options = TableOptions { engine, sample, ..TableOptions::default() };
-            self.client.create_table_with::<K>(&name, self.value_bytes, &options)?
+            self.client.create_table_of::<K>(&name, self.values, &options)?
         };
         let start = Instant::now();
         let first = table.session(Options::default())?.scan(..).next().transpose()?;

@@ -69,7 +69,8 @@ impl TableCommand for Which {
         let mut code = ExitCode::SUCCESS;
         for (index, of) in keys.iter().enumerate() {
             let found = pairs.scan(index).next();
-            let text = found.map(|pair| (pair.key.text(), format.text(pair.value), pair.version));
+            let text =
+                found.map(|pair| (pair.key.text(), format.text(pair.value, table.values()), pair.version));
             if json {
                 let (key, value, version) =
                     text.clone().map_or((None, None, None), |(k, v, n)| (Some(k), Some(v), Some(n)));

@@ -20,6 +20,7 @@ use crate::value_text::ValueFormat;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values have the size that the table was made with. Text is filled up with zero bytes; 0x takes two digits a byte.
+In a table made with --values blocks they have any length, and text is the value as it is.
 
 A put whose condition does not hold changes nothing. The exit code is then 4 and stderr names the version that is
 there, or 3 if the key is absent. `farsight get --json` prints a key's version.
@@ -70,7 +71,7 @@ impl TableCommand for Put {
 
     fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
         let key = K::parse(&self.key)?;
-        let parse = |text: &str| self.format.parse(text, table.name(), table.value_bytes());
+        let parse = |text: &str| self.format.parse(text, table.name(), table.values());
         let value = parse(&self.value)?;
         let mut session = table.session(Options::default())?;
         let mut out = std::io::stdout().lock();
@@ -79,7 +80,7 @@ impl TableCommand for Put {
             match swapped.old {
                 None => writeln!(out, "inserted, version {}", swapped.version)?,
                 Some(old) => {
-                    let old = self.format.text(&old);
+                    let old = self.format.text(&old, table.values());
                     writeln!(out, "replaced, version {}, before {old}", swapped.version)?;
                 }
             }

@@ -71,7 +71,7 @@ impl TableCommand for Scan {
         let scan = if self.reverse { session.scan_descending(range) } else { session.scan(range) };
         for pair in scan.take(self.limit.unwrap_or(usize::MAX)) {
             let (key, entry) = pair?;
-            let text = self.format.text(&entry.value);
+            let text = self.format.text(&entry.value, table.values());
             if self.json {
                 writeln!(out, "{}", json!({ "key": key.text(), "value": text, "version": entry.version }))?;
             } else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use farsight::{ModelStats, NodeStats, PartStats, ServerUrl, TableStats};
+use farsight::{BlockSpaceStats, ModelStats, NodeStats, PartStats, ServerUrl, TableStats};
 use indicatif::HumanCount;
 
 use crate::connection::Connection;
@@ -126,7 +126,7 @@ fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
     let used_bytes = table.used_bytes();
     let definition = &table.info.definition;
     let count = |number| HumanCount(number).to_string();
-    facts(
+    let mut listing = facts(
         &format!(
             "table {} ({} keys, {} values)",
             definition.name,
@@ -179,7 +179,15 @@ fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
                 ),
             ),
         ],
-    )
+    );
+    if let Some(blocks) = table.blocks {
+        let BlockSpaceStats { live_bytes, free_bytes, quarantined_bytes, lost_bytes, .. } = blocks;
+        let [live, free, quarantined, lost] =
+            [live_bytes, free_bytes, quarantined_bytes, lost_bytes].map(size::text);
+        let text = format!("{live} live, {free} free, {quarantined} quarantined, {lost} lost");
+        listing.add_row(["blocks of values", &text]);
+    }
+    listing
 }
 
 fn training_text(model: &ModelStats) -> String {

@@ -57,6 +57,42 @@ fn pairs_are_put_got_scanned_and_deleted() {
 }
 
 #[test]
+fn values_of_any_length_are_put_got_scanned_and_loaded() {
+    let serve = Serve::start();
+    assert_eq!(
+        serve.ok(&["create", "texts", "--values", "blocks"]),
+        "table texts of u64 keys with up to 32000 B values\n"
+    );
+    let long = "long-".repeat(6_000);
+    assert_eq!(serve.ok(&["put", "texts", "1", &long]), "inserted, version 1\n");
+    assert_eq!(serve.ok(&["put", "texts", "2", ""]), "inserted, version 2\n");
+    assert_eq!(serve.ok(&["put", "texts", "3", "0x0a00"]), "inserted, version 3\n");
+    assert_eq!(serve.ok(&["get", "texts", "1"]), format!("{long}\n"));
+    assert_eq!(serve.ok(&["scan", "texts", "--from", "2"]), "2\t\n3\t0x0a00\n");
+    assert_eq!(serve.ok(&["put", "texts", "1", "short"]), "replaced, version 4\n");
+    assert_eq!(serve.ok(&["floor", "texts", "1"]), "1\tshort\n");
+    assert_eq!(serve.ok(&["delete", "texts", "2"]), "removed 1 of 1\n");
+    let refused = serve.run(&["put", "texts", "1", &"x".repeat(32_001)]);
+    assert!(refused.error.contains("values of up to 32000 B"), "{}", refused.error);
+    let stats = serve.ok(&["stats", "texts"]);
+    assert!(
+        stats.contains("up to 32000 B values") && stats.contains("live") && stats.contains("quarantined")
+    );
+    let refused = serve.run(&["create", "far", "--values", "blocks", "--value-size", "70000"]);
+    assert!(refused.error.contains("messages carry values of up to"), "{}", refused.error);
+    let refused = serve.run(&["create", "pooled", "--values", "blocks", "--engine", "rolex"]);
+    assert!(refused.error.contains("rolex has values of one size alone"), "{}", refused.error);
+
+    let file = serve.file("texts.csv", format!("7,seven\n5,\n6,{long}\n7,7\n").as_bytes());
+    let loaded = serve.ok(&["load", "loaded", &file, "--values", "blocks"]);
+    assert!(loaded.starts_with("3 pairs into table loaded"), "{loaded}");
+    assert_eq!(serve.ok(&["scan", "loaded"]), format!("5\t\n6\t{long}\n7\t7\n"));
+    serve.ok(&["load", "loaded", &file]);
+    let refused = serve.run(&["load", "loaded", &file, "--values", "fixed"]);
+    assert!(refused.error.contains("exists with values of up to 32000 B"), "{}", refused.error);
+}
+
+#[test]
 fn tables_are_dropped_renamed_and_swapped() {
     let serve = Serve::start();
     for (table, value) in [("old", "one"), ("new", "two")] {

@@ -47,7 +47,7 @@ impl ClientEngine for farsight_index::Rolex {
             return Err(PoolError::Fabric { name: C::Queue::GUARANTEES.name }.into());
         }
         let definition = &layout.definition;
-        let geometry = BlockGeometry::new(usize::from(definition.value_bytes)).map_err(|source| {
+        let geometry = BlockGeometry::new(definition.values.leaf_bytes()).map_err(|source| {
             CatalogueError::Unfit { table: definition.name.clone(), source: source.into() }
         })?;
         let leaves = |info: &TableInfo| {

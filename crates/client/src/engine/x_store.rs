@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_fabric::Connection;
 use farsight_index::{Access, CacheStats};
-use farsight_index_xstore::client::{XCache, XParts, XStoreError};
+use farsight_index_xstore::client::{XBlocks, XCache, XParts, XStoreError};
 use farsight_protocol::{Space, TableInfo, TableLayout};
 
 use super::{Attachment, ClientEngine, OpenedTable, Sharing};
@@ -62,10 +62,17 @@ impl<C: Connection> Sharing<C> for XStoreCaches {
     }
 
     fn attach(&self, table: &OpenedTable<'_, C>, access: Access) -> Result<Attachment, CatalogueError> {
+        if table.info().definition.values.are_blocks() {
+            return table.attach(XBlocks::new(&self.boundaries, &self.caches, access));
+        }
         table.attach(XParts::new(Arc::clone(&self.boundaries), &self.caches, access))
     }
 
     fn bulk_load(&self, table: &OpenedTable<'_, C>) -> Result<Box<dyn Load>, CatalogueError> {
+        if table.info().definition.values.are_blocks() {
+            let engine = XBlocks::new(&self.boundaries, &self.caches, Access::OneSided);
+            return table.load_by_writes(engine);
+        }
         table.load_by_calls(Arc::clone(&self.boundaries))
     }
 }

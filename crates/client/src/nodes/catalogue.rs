@@ -39,7 +39,8 @@ impl<C: Connection> Nodes<C> {
         };
         let unfit =
             |source: UnfitTable| CatalogueError::Unfit { table: table.definition.name.clone(), source };
-        let lines = (kind.block_lines)(definition.value_bytes.into()).map_err(|error| unfit(error.into()))?;
+        let lines =
+            (kind.block_lines)(definition.values.leaf_bytes()).map_err(|error| unfit(error.into()))?;
         let engine = kind.table(&table.sample, nodes);
         let (block_lines, format_version) = (lines as u16, FORMAT_VERSION);
         let layout = TableLayout { definition, engine, block_lines, format_version };
@@ -186,7 +187,7 @@ impl<C: Connection> Nodes<C> {
         coordinator: Option<&TableInfo>,
     ) -> Result<(), CatalogueError> {
         let Node { connection, asker } = &self.all[node];
-        let spaces = self.engine_of(layout)?.kind.spaces(node);
+        let spaces = self.engine_of(layout)?.kind.spaces(node, layout.definition.values);
         // Where ranges begin, the coordinator says.
         let is_as_requested = match coordinator {
             None => info.layout().is_wanted(layout),
@@ -195,7 +196,7 @@ impl<C: Connection> Nodes<C> {
         let mut is_sound = is_as_requested
             && usize::from(info.place.index) == node
             && info.place.epochs == self.epochs()?
-            && info.regions.iter().map(|region| region.space).eq(spaces.iter().copied());
+            && info.regions.iter().map(|region| region.space).eq(spaces);
         for region in &info.regions {
             let bytes = info.bytes_of(region);
             is_sound &= asker.with_queue(connection, |queue| queue.attach(region.id()))? >= bytes;

@@ -20,7 +20,7 @@ const LOOKS: usize = 32;
 /// Drives `session` for the futures that `shared` knows, until the table is closed.
 pub(super) fn run(shared: &Arc<Shared>, mut session: Session<u64>, table: String) {
     let mut guard = TellsOnPanic { shared, wakers: Vec::new() };
-    let mut round = Round::new(table, session.value_bytes());
+    let mut round = Round::new(table, session.values());
     loop {
         match shared.begin(&mut round) {
             Next::Execute => {

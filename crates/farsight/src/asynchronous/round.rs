@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use farsight_client::{Origin, ReadError, ScanRequest, WriteError};
 use farsight_index::{Answers, Pairs};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use super::queue::{Completion, Lane, Request, RequestQueue, SlotIndex};
 use crate::{Exchanges, Session};
@@ -37,7 +37,7 @@ const ATTEMPTS_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Round {
     table: String,
-    value_bytes: usize,
+    value_kind: ValueKind,
     /// Requests of one key that were taken.
     short: usize,
     gets: Vec<SlotIndex>,
@@ -66,6 +66,8 @@ struct Writes {
     keys: Vec<u64>,
     /// Their operands.
     values: Vec<u8>,
+    /// Where each operand ends.
+    ends: Vec<usize>,
     exchanges: Exchanges,
     /// What became of those without an outcome.
     error: Option<WriteError>,
@@ -76,7 +78,7 @@ struct Writes {
 struct Long {
     slot: SlotIndex,
     request: LongRequest,
-    value_bytes: usize,
+    value_kind: ValueKind,
     work: Work,
     /// The server's epoch that its pieces are of; `None` before the first.
     origin: Option<Origin>,
@@ -109,10 +111,10 @@ struct ScanWork {
 }
 
 impl Round {
-    pub(super) fn new(table: String, value_bytes: usize) -> Self {
+    pub(super) fn new(table: String, value_kind: ValueKind) -> Self {
         Self {
             table,
-            value_bytes,
+            value_kind,
             short: 0,
             gets: Vec::new(),
             delivered: 0,
@@ -162,7 +164,7 @@ impl Round {
                 Request::Scan { first, last, limit } => LongRequest::Scan { first, last, limit },
                 Request::Get(_) | Request::Write(..) => unreachable!("a short request in the long lane"),
             };
-            self.long.push_back(Long::new(slot, request, self.value_bytes));
+            self.long.push_back(Long::new(slot, request, self.value_kind));
             left -= 1;
         }
         left == 0
@@ -186,7 +188,7 @@ impl Round {
         self.execute_gets(session);
         self.execute_scans(session);
         for writes in &mut self.writes {
-            writes.execute(session, self.value_bytes);
+            writes.execute(session);
         }
     }
 
@@ -289,9 +291,9 @@ impl Round {
 }
 
 impl Long {
-    fn new(slot: SlotIndex, request: LongRequest, value_bytes: usize) -> Self {
-        let work = Work::of(&request, value_bytes);
-        Self { slot, request, value_bytes, work, origin: None, attempts: 1, error: None }
+    fn new(slot: SlotIndex, request: LongRequest, value_kind: ValueKind) -> Self {
+        let work = Work::of(&request, value_kind);
+        Self { slot, request, value_kind, work, origin: None, attempts: 1, error: None }
     }
 
     /// The next keys of a multi-GET; none of a scan.
@@ -319,7 +321,7 @@ impl Long {
         if self.attempts > ATTEMPTS_MAX {
             self.error = Some(cut);
         }
-        self.work = Work::of(&self.request, self.value_bytes);
+        self.work = Work::of(&self.request, self.value_kind);
         false
     }
 
@@ -328,6 +330,10 @@ impl Long {
         let Work::MultiGet { done, answers } = &mut self.work else { return };
         for offset in 0..count {
             if let Some((value, version)) = from.get(first + offset) {
+                if self.value_kind.are_blocks() {
+                    answers.set_value(*done + offset, version, value);
+                    continue;
+                }
                 answers.value_mut(*done + offset).copy_from_slice(value);
                 answers.set_version(*done + offset, version);
             }
@@ -363,16 +369,22 @@ impl Long {
 }
 
 impl Work {
-    fn of(request: &LongRequest, value_bytes: usize) -> Self {
+    fn of(request: &LongRequest, values: ValueKind) -> Self {
         match request {
             LongRequest::MultiGet(keys) => {
                 let mut answers = Answers::default();
-                answers.reset(keys.len(), value_bytes);
+                match values {
+                    ValueKind::Fixed(bytes) => answers.reset(keys.len(), bytes.into()),
+                    ValueKind::Blocks { .. } => answers.reset_any_length(keys.len()),
+                }
                 Self::MultiGet { done: 0, answers }
             }
             LongRequest::Scan { first, last, limit } => {
                 let mut pairs = Pairs::default();
-                pairs.reset(value_bytes);
+                match values {
+                    ValueKind::Fixed(bytes) => pairs.reset(bytes.into()),
+                    ValueKind::Blocks { .. } => pairs.reset_any_length(),
+                }
                 let next_from = Some(*first).filter(|_| *limit > 0 && first <= last);
                 Self::Scan(ScanWork { next_from, last: *last, left: *limit, piece_pairs: PIECE_PAIRS, pairs })
             }
@@ -405,6 +417,7 @@ impl Writes {
             delivered: 0,
             keys: Vec::new(),
             values: Vec::new(),
+            ends: Vec::new(),
             exchanges: Exchanges::default(),
             error: None,
         }
@@ -414,15 +427,17 @@ impl Writes {
         self.slots.push(slot);
         self.keys.push(key);
         self.values.extend_from_slice(value);
+        self.ends.push(self.values.len());
     }
 
-    fn execute(&mut self, session: &mut Session<u64>, value_bytes: usize) {
+    fn execute(&mut self, session: &mut Session<u64>) {
         if self.slots.is_empty() {
             return;
         }
-        let bytes = self.operation.operand_bytes(value_bytes);
         let values = &self.values;
-        let entries = self.keys.iter().enumerate().map(|(at, key)| (*key, &values[at * bytes..][..bytes]));
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        let spans = begins.zip(&self.ends);
+        let entries = self.keys.iter().zip(spans).map(|(key, (begin, end))| (*key, &values[begin..*end]));
         self.error = session.exchange_encoded(self.operation, entries, &mut self.exchanges).err();
     }
 
@@ -433,6 +448,7 @@ impl Writes {
             self.slots.clear();
             self.keys.clear();
             self.values.clear();
+            self.ends.clear();
             self.exchanges.outcomes.clear();
             self.exchanges.old_values.clear();
             (self.delivered, self.error) = (0, None);
@@ -489,7 +505,7 @@ mod tests {
     #[test]
     fn a_multi_get_takes_its_pieces_from_one_life_of_the_server() {
         let keys: Vec<u64> = (0..PIECE_KEYS as u64 + 10).collect();
-        let mut long = Long::new(0, LongRequest::MultiGet(keys), 8);
+        let mut long = Long::new(0, LongRequest::MultiGet(keys), ValueKind::Fixed(8));
         assert_eq!(long.piece().len(), PIECE_KEYS);
         assert!(long.stays_at(at(1), "t"));
         long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);
@@ -506,7 +522,7 @@ mod tests {
     #[test]
     fn a_request_begins_again_a_bounded_number_of_times() {
         let request = LongRequest::Scan { first: 0, last: 9, limit: 9 };
-        let mut long = Long::new(0, request, 8);
+        let mut long = Long::new(0, request, ValueKind::Fixed(8));
         for epoch in 0..ATTEMPTS_MAX as u64 {
             long.stays_at(at(epoch), "t");
             assert!(!long.is_done());

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_executor::Executor;
-use farsight::{Answers, AsyncTable, EngineKind, Key, Options, WriteError, WriteOutcome};
+use farsight::{Answers, AsyncTable, EngineKind, Key, Options, ValueKind, WriteError, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 use crate::server::TestServer;
@@ -153,7 +153,10 @@ fn long_requests_are_answered_whole() {
             assert_eq!(pairs.scans(), 1);
         }
         let error = table.put(1.0, &[0; 15]).await.expect_err("too short a value");
-        assert!(matches!(error, WriteError::WrongValueSize { expected_bytes: 16, got_bytes: 15, .. }));
+        assert!(matches!(
+            error,
+            WriteError::WrongValueSize { expected: ValueKind::Fixed(16), got_bytes: 15, .. }
+        ));
     });
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::server::TestServer;
 use farsight::{
     CatalogueError, Client, ConnectError, ConnectOptions, ErrorCode, FabricError, KeyKind, LoadError,
-    Options, ReadError, Server, StartError, TableError, WriteError, WriteOperation, WriteOutcome,
+    Options, ReadError, Server, StartError, TableError, ValueKind, WriteError, WriteOperation, WriteOutcome,
 };
 
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -51,9 +51,15 @@ fn sizes_are_checked_when_the_call_is_made() {
     assert_eq!(error.to_string(), "table \"prices\" has values of 16 B, value 0 of the call has 5 B");
     let mixed = [(1, vec![0; 16]), (2, vec![0; 17])];
     let error = session.insert_many(&mixed, &mut Vec::new()).unwrap_err();
-    assert!(matches!(error, WriteError::WrongValueSize { index: 1, expected_bytes: 16, got_bytes: 17, .. }));
+    assert!(matches!(
+        error,
+        WriteError::WrongValueSize { index: 1, expected: ValueKind::Fixed(16), got_bytes: 17, .. }
+    ));
     let error = session.get_into(1, &mut [0; 15]).unwrap_err();
-    assert!(matches!(error, ReadError::WrongBufferSize { expected_bytes: 16, got_bytes: 15, .. }));
+    assert!(matches!(
+        error,
+        ReadError::WrongBufferSize { expected: ValueKind::Fixed(16), got_bytes: 15, .. }
+    ));
     assert_eq!(session.meters().calls, calls, "nothing was sent");
     assert_eq!(session.get(1).unwrap(), None, "nothing was stored");
 }

@@ -169,7 +169,7 @@ impl XCache {
     /// # Errors
     /// [`XStoreError::Table`] if the value size is outside the format.
     pub fn new(table: &TableInfo, region_bytes: u64) -> Result<Arc<Self>, XStoreError> {
-        let reader = LeafReader::new(usize::from(table.definition.value_bytes))?;
+        let reader = LeafReader::new(table.definition.values.leaf_bytes())?;
         let fitting = region_bytes / reader.leaf_bytes() as u64;
         let region_leaves = u64::from(table.capacity_leaves()).min(fitting) as u32;
         Ok(Arc::new(Self {

@@ -12,7 +12,7 @@ use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains, read_chained};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
-use farsight_protocol::{PairsReader, Request};
+use farsight_protocol::{DecodeError, PairsReader, Request};
 
 use super::cache::{BatchKeys, CachedModel, Place};
 use super::leaf::{self, Hit, KEY_LINES, LeafReader, NO_HIT, Search, with_value_lines};
@@ -240,7 +240,7 @@ impl XClient {
         keys: &[u64],
         answers: &mut Answers,
     ) -> Result<(), XStoreError> {
-        answers.reset(keys.len(), self.cache.reader().value_bytes());
+        self.reset_answers(answers, keys.len());
         if self.prefers_whole_leaves::<Q>() {
             self.counters.gets += keys.len() as u64;
             return self.get_by_whole_leaves(queue, keys, answers);
@@ -359,6 +359,9 @@ impl XClient {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
+        if self.by_values {
+            return self.get_values_by_call(queue, keys, answers, first);
+        }
         Request::get(&mut self.request, self.cache.table().id, keys);
         let value_bytes = self.cache.reader().value_bytes();
         let reply = super::fill::call(queue, &self.request, &mut self.reply)?;
@@ -367,6 +370,36 @@ impl XClient {
             let (version, value) = values.value()?;
             answers.value_mut(index).copy_from_slice(value);
             answers.set_version(index, version);
+        }
+        Ok(())
+    }
+
+    /// Each reply answers a key at least, so there are no more calls than keys.
+    fn get_values_by_call<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        let mut done = 0;
+        while done < keys.len() {
+            let left = &keys[done..];
+            Request::get_values(&mut self.request, self.cache.table().id, left);
+            let reply = super::fill::call(queue, &self.request, &mut self.reply)?;
+            let answered = reply.count as usize;
+            if !(1..=left.len()).contains(&answered) {
+                let expected = format!("1 to {} values", left.len());
+                return Err(DecodeError::new("a get's answer", 4, expected, answered.to_string()).into());
+            }
+            let mut values = PairsReader::of_any_length(reply.words()?);
+            for index in first + done..first + done + answered {
+                let (version, value) = values.value()?;
+                if version > 0 {
+                    answers.set_value(index, version, value);
+                }
+            }
+            done += answered;
         }
         Ok(())
     }

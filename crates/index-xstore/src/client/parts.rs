@@ -27,7 +27,6 @@ pub struct XParts {
     /// The least key of each part but the first.
     boundaries: Arc<[u64]>,
     parts: Vec<Part>,
-    value_bytes: usize,
     /// Scans answered; a part counts what it did of them.
     scans: u64,
     /// What each part found of each scan: scan, part, and the number that it has there.
@@ -53,9 +52,9 @@ struct Part {
 }
 
 impl Part {
-    fn new(cache: &Arc<XCache>, access: Access) -> Self {
+    fn new(client: XClient) -> Self {
         Self {
-            client: XClient::new(Arc::clone(cache), access),
+            client,
             keys: Vec::new(),
             places: Vec::new(),
             answers: Answers::default(),
@@ -77,14 +76,22 @@ impl XParts {
     /// Unless there is one boundary less than there are parts, of which there is one at least.
     #[must_use]
     pub fn new(boundaries: Arc<[u64]>, caches: &[Arc<XCache>], access: Access) -> Self {
+        Self::of(boundaries, caches, |cache| XClient::new(cache, access))
+    }
+
+    /// The same whose servers search a table of values of any length, and send them.
+    ///
+    /// # Panics
+    /// As [`XParts::new`].
+    #[must_use]
+    pub fn of_values(boundaries: Arc<[u64]>, caches: &[Arc<XCache>]) -> Self {
+        Self::of(boundaries, caches, XClient::of_values)
+    }
+
+    fn of(boundaries: Arc<[u64]>, caches: &[Arc<XCache>], client: impl Fn(Arc<XCache>) -> XClient) -> Self {
         assert_eq!(caches.len(), boundaries.len() + 1, "a boundary between two parts");
-        Self {
-            boundaries,
-            value_bytes: caches[0].reader().value_bytes(),
-            parts: caches.iter().map(|cache| Part::new(cache, access)).collect(),
-            scans: 0,
-            found: Vec::new(),
-        }
+        let parts = caches.iter().map(|cache| Part::new(client(Arc::clone(cache)))).collect();
+        Self { boundaries, parts, scans: 0, found: Vec::new() }
     }
 
     /// What this session did besides the fabric's verbs.
@@ -125,7 +132,7 @@ impl XParts {
     /// The part with this key: so many boundaries are not above it. All are looked at, which is faster than
     /// to choose.
     #[inline]
-    fn part_of(&self, key: u64) -> usize {
+    pub(super) fn part_of(&self, key: u64) -> usize {
         self.boundaries.iter().map(|boundary| usize::from(*boundary <= key)).sum()
     }
 }

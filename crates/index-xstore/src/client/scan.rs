@@ -94,7 +94,7 @@ impl XClient {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        pairs.reset(self.cache.reader().value_bytes());
+        self.reset_pairs(pairs);
         let mut rest = scans;
         while !rest.is_empty() {
             let group = self.begin_scans(queue, direction, rest)?;
@@ -198,9 +198,16 @@ impl XClient {
             self.counters.fallbacks += 1;
         }
         let limit = cursor.remaining.min(PAGE);
-        Request::scan(&mut self.request, self.cache.table().id, direction, cursor.key, limit as u16);
+        let (table, value_bytes) = (self.cache.table().id, self.cache.reader().value_bytes());
+        let request = if self.by_values { Request::scan_values } else { Request::scan };
+        request(&mut self.request, table, direction, cursor.key, limit as u16);
         let reply = call(queue, &self.request, &mut self.reply)?;
-        let mut sent = PairsReader::new(reply.words()?, self.cache.reader().value_bytes());
+        let words = reply.words()?;
+        let mut sent = if self.by_values {
+            PairsReader::of_any_length(words)
+        } else {
+            PairsReader::new(words, value_bytes)
+        };
         let (next, announced) = (direction.goes_on_at(reply.argument), reply.count);
         let mut last = None;
         let mut received = 0;

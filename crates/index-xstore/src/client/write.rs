@@ -10,7 +10,8 @@
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_protocol::{
-    HEADER_BYTES, Reply, Request, WriteEntries, WriteEntry, WriteOperation, WriteOutcome, padded,
+    HEADER_BYTES, Reply, Request, ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    padded,
 };
 
 use super::hints::HintBatch;
@@ -51,6 +52,17 @@ impl Sent {
     pub(super) fn new() -> Self {
         Self { counts: [0; CALLS_IN_FLIGHT], hints: std::array::from_fn(|_| HintBatch::new()) }
     }
+}
+
+/// How many of the entries one call carries, the first ones. One too long for any is refused when it is
+/// posted.
+fn fitting_values<'v, Q: QueuePair>(entries: impl Iterator<Item = (u64, &'v [u8])>) -> usize {
+    let mut bytes = HEADER_BYTES;
+    let fits = |(_, value): &(u64, &[u8])| {
+        bytes += ValueEntries::entry_bytes(value.len());
+        bytes <= Q::MESSAGE_BYTES_MAX
+    };
+    entries.take(ENTRIES_PER_CALL).take_while(fits).count().max(1)
 }
 
 impl XClient {
@@ -143,10 +155,16 @@ impl XClient {
         entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<(), XStoreError> {
         self.pin();
+        let values = self.cache.table().definition.values;
+        let have_any_length = operation.has_value() && values.are_blocks();
         let value_bytes = self.cache.reader().value_bytes();
         let operand_bytes = operation.operand_bytes(value_bytes);
         // An answer with values before is no longer than the request.
-        let fitting = (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(operand_bytes));
+        let fitting = if have_any_length {
+            fitting_values::<Q>(entries.clone())
+        } else {
+            (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(operand_bytes))
+        };
         let count = entries.len().min(ENTRIES_PER_CALL).min(fitting);
         let sent = &mut *self.sent;
         sent.counts[slot] = count;
@@ -155,10 +173,18 @@ impl XClient {
             *place = key;
         }
         hints.find(count, self.model.as_deref(), &mut self.refreshes);
-        Request::begin_write(&mut self.request, self.cache.table().id, operation, count, value_bytes);
-        for (hint, (key, value)) in hints.leaves[..count].iter().zip(entries) {
-            assert_eq!(value.len(), operand_bytes, "the caller has looked at its values");
-            WriteEntries::push(&mut self.request, WriteEntry { key, hint: *hint, value });
+        let (request, table) = (&mut self.request, self.cache.table().id);
+        let hinted = hints.leaves[..count].iter().zip(entries);
+        let entries = hinted.map(|(hint, (key, value))| WriteEntry { key, hint: *hint, value });
+        if have_any_length {
+            Request::begin_write_values(request, table, operation, count);
+            entries.for_each(|entry| ValueEntries::push(request, entry));
+        } else {
+            Request::begin_write(request, table, operation, count, value_bytes);
+            for entry in entries {
+                assert_eq!(entry.value.len(), operand_bytes, "the caller has looked at its values");
+                WriteEntries::push(request, entry);
+            }
         }
         queue.post_call(slot, &self.request)?;
         Ok(queue.doorbell()?)

@@ -12,6 +12,7 @@
 //! 3. Otherwise read the reference again. Another version: begin anew. The same: the block was published all
 //!    the time, and such blocks do not change. So its memory is damaged ([`BlockReadError::Damaged`]).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use farsight_base::words::{CopyMode, bytes_of, copy_lines};
@@ -185,7 +186,7 @@ impl BlockTree {
     }
 
     /// Hands up to `limit` pairs with keys from `from` on to `found`, as [`XTree::scan`] finds them, and
-    /// returns what that returns.
+    /// returns what that returns. A pair at which `found` breaks off is the one from which to go on.
     ///
     /// # Errors
     /// [`BlockReadError`]; pairs before it were handed on.
@@ -195,7 +196,7 @@ impl BlockTree {
         from: u64,
         limit: usize,
         room: &mut BlockRoom,
-        mut found: impl FnMut(u64, u64, &[u8]),
+        mut found: impl FnMut(u64, u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<Option<u64>, BlockReadError> {
         let BlockRoom { lines, pairs } = room;
         pairs.reset(SHORT_VALUE_BYTES);
@@ -208,8 +209,10 @@ impl BlockTree {
                 // A pair that was removed since is left out: it is absent at an instant during the scan.
                 Err(_) => self.copy_newest(key, lines)?,
             };
-            if let Some(copied) = copied {
-                found(key, copied.version, copied.value(lines));
+            if let Some(copied) = copied
+                && found(key, copied.version, copied.value(lines)).is_break()
+            {
+                return Ok(Some(key));
             }
         }
         Ok(next)

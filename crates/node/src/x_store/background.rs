@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::report::report;
-use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
+use farsight_index::LeafFormat;
+use farsight_index_xstore::server::{Trainer, TrainingStep};
 
 use super::Part;
 use crate::BackgroundState;
@@ -31,9 +32,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 const RETRY_DOUBLINGS_MAX: u32 = 16;
 
 /// What is done for one table.
-pub(super) struct Work {
-    part: Arc<Part>,
-    trainer: Trainer<XStoreLeaf>,
+pub(super) struct Work<F: LeafFormat> {
+    part: Arc<Part<F>>,
+    trainer: Trainer<F>,
     failures: u32,
     /// Training rests until then.
     again_at: Option<MonotonicNs>,
@@ -51,7 +52,7 @@ enum Left {
     WholeTraining,
 }
 
-impl BackgroundWork for Work {
+impl<F: LeafFormat> BackgroundWork for Work<F> {
     fn step(&mut self, now: MonotonicNs, budget: usize, processor_time: fn() -> Duration) -> BackgroundState {
         let left = self.train(now, budget, processor_time);
         // A new model is worth more than huge pages, and takes less time.
@@ -64,8 +65,8 @@ impl BackgroundWork for Work {
     }
 }
 
-impl Work {
-    pub(super) fn new(part: Arc<Part>) -> Self {
+impl<F: LeafFormat> Work<F> {
+    pub(super) fn new(part: Arc<Part<F>>) -> Self {
         Self { trainer: part.trainer(), part, failures: 0, again_at: None, collapsed_bytes: 0 }
     }
 

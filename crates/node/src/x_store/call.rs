@@ -8,13 +8,14 @@ mod sub_models;
 mod top_model;
 mod write;
 
+use farsight_index::LeafFormat;
 use farsight_protocol::{Request, ServerError};
 
 use super::Part;
 use crate::bulk_load::Piece;
 use crate::engine::{Call, Executed};
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     /// Executes one request.
     pub(super) fn execute_request(
         &self,
@@ -30,6 +31,9 @@ impl Part {
             Request::SubModels { key, wanted, .. } => Ok(self.sub_models(key, wanted, call)),
             Request::BulkLoad { last, piece, entries, .. } => {
                 self.bulk_load(Piece { number: piece, last, entries }, call)
+            }
+            Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
+                unreachable!("such requests are of tables of blocks")
             }
             Request::Control(_) => unreachable!("the node executes control requests"),
         }

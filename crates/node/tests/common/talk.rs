@@ -43,7 +43,7 @@ pub fn definition(name: &str, value_bytes: u16) -> TableDefinition {
 
 /// The request for an XStore table on a node of this epoch alone.
 pub fn create_at(epoch: u64, definition: TableDefinition) -> ControlRequest {
-    let lines = Geometry::new(definition.value_bytes.into()).map_or(0, |geometry| geometry.leaf_lines());
+    let lines = Geometry::new(definition.values.leaf_bytes()).map_or(0, |geometry| geometry.leaf_lines());
     let (engine, block_lines) = (EngineKind::XSTORE.table(&[], 1), lines as u16);
     let layout = TableLayout { definition, engine, block_lines, format_version: FORMAT_VERSION };
     ControlRequest::CreateTable { layout, place: PoolPlace { epochs: vec![epoch], index: 0 }, id: None }
@@ -85,7 +85,7 @@ impl LocalClient {
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
         assert_eq!(reply.count as usize, keys.len());
-        let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
+        let mut reader = PairsReader::new(reply.words().unwrap(), table.definition.values.leaf_bytes());
         let values = keys.iter().map(|_| reader.value().unwrap());
         let values = values.map(|(version, value)| (version != 0).then(|| value.to_vec())).collect();
         assert!(reader.rest().is_empty());
@@ -103,7 +103,7 @@ impl LocalClient {
         Request::scan(&mut frame, table.id, Direction::Ascending, from, limit);
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
-        let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
+        let mut reader = PairsReader::new(reply.words().unwrap(), table.definition.values.leaf_bytes());
         let mut pairs = Vec::new();
         while let Some(pair) = reader.pair().unwrap() {
             pairs.push((pair.key, pair.version, pair.value.to_vec()));
@@ -133,7 +133,7 @@ impl LocalClient {
 
     /// Puts values that carry their keys.
     pub fn put(&self, table: &TableInfo, keys: &[u64]) -> Vec<WriteOutcome> {
-        let value_bytes = usize::from(table.definition.value_bytes);
+        let value_bytes = table.definition.values.leaf_bytes();
         let entries: Vec<_> =
             keys.iter().map(|key| (*key, LeafNumber::NONE, value_of(*key, value_bytes))).collect();
         let outcomes = entries.chunks(64).map(|piece| self.write(table.id, WriteOperation::Put, piece));
@@ -145,7 +145,7 @@ impl LocalClient {
         Request::lookup(&mut frame, table.id, key, 0, known);
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
-        let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
+        let mut reader = PairsReader::new(reply.words().unwrap(), table.definition.values.leaf_bytes());
         let (version, value) = reader.value().unwrap();
         let sub_models = sent(ModelReader::new(reader.rest()));
         assert_eq!(reply.count as usize, sub_models.len());
@@ -187,7 +187,7 @@ impl LocalClient {
         last: bool,
         keys: &[u64],
     ) -> Result<u64, ServerError> {
-        let value_bytes = usize::from(table.definition.value_bytes);
+        let value_bytes = table.definition.values.leaf_bytes();
         let mut frame = Vec::new();
         Request::begin_bulk_load(&mut frame, table.id, last, piece, keys.len(), value_bytes);
         for key in keys {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use farsight::{Key, KeyKind};
+use farsight::{Key, KeyKind, ValueKind};
 use farsight_bench::dataset::{CSV_HEADER_NAMES, Dataset, csv_records};
 
 use crate::key_set;
@@ -22,9 +22,12 @@ const SAMPLE_KEYS: usize = 1 << 14;
 /// Pairs in ascending order of their keys' encodings, which are distinct.
 pub(super) struct Pairs {
     pub(super) keys: Vec<u64>,
-    /// One value a key, one behind the other; empty if the source has none.
+    /// One value a key, one behind the other.
     values: Vec<u8>,
-    value_bytes: usize,
+    /// Where each ends; empty if the source has no values.
+    ends: Vec<usize>,
+    /// Bytes of a value that is derived from its key.
+    derived_bytes: usize,
     pub(super) duplicates_dropped: u64,
 }
 
@@ -43,6 +46,13 @@ pub(super) struct Request<'a> {
 struct Unsorted {
     keys: Vec<u64>,
     values: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// Value `index` of those that end there.
+fn value_of<'a>(values: &'a [u8], ends: &[usize], index: usize) -> &'a [u8] {
+    let begin = index.checked_sub(1).map_or(0, |before| ends[before]);
+    &values[begin..ends[index]]
 }
 
 impl Pairs {
@@ -53,32 +63,32 @@ impl Pairs {
 
     /// The value of pair `index`, in `scratch` if it is derived from the key.
     pub(super) fn value<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        if self.values.is_empty() {
+        if self.ends.is_empty() {
             scratch.clear();
-            scratch.extend(self.keys[index].to_le_bytes().into_iter().cycle().take(self.value_bytes));
+            scratch.extend(self.keys[index].to_le_bytes().into_iter().cycle().take(self.derived_bytes));
             scratch
         } else {
-            &self.values[index * self.value_bytes..][..self.value_bytes]
+            value_of(&self.values, &self.ends, index)
         }
     }
 }
 
 /// Reads the pairs of a source.
-pub(super) fn read<K: TextKey>(request: &Request<'_>, value_bytes: usize) -> Result<Pairs> {
+pub(super) fn read<K: TextKey>(request: &Request<'_>, kind: ValueKind) -> Result<Pairs> {
     let path = Path::new(request.source);
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     ensure!(!request.header || extension.as_deref() == Some("csv"), "--header is for .csv files only");
     let unsorted = match extension.as_deref() {
         Some("txt") => text_keys::<K>(path)?,
-        Some("csv") => csv_pairs::<K>(path, request, value_bytes)?,
-        _ => return integer_keys::<K>(request, value_bytes),
+        Some("csv") => csv_pairs::<K>(path, request, kind)?,
+        _ => return integer_keys::<K>(request, kind.leaf_bytes()),
     };
     ensure!(request.keys.is_none(), "--keys takes a sample of named sets and SOSD files only");
-    Ok(unsorted.into_sorted(value_bytes))
+    Ok(unsorted.into_sorted(kind.leaf_bytes()))
 }
 
 /// A named set, or a SOSD file.
-fn integer_keys<K: Key>(request: &Request<'_>, value_bytes: usize) -> Result<Pairs> {
+fn integer_keys<K: Key>(request: &Request<'_>, derived_bytes: usize) -> Result<Pairs> {
     let dataset = Dataset::parse(request.source)?;
     ensure!(
         K::KIND == KeyKind::U64,
@@ -86,7 +96,13 @@ fn integer_keys<K: Key>(request: &Request<'_>, value_bytes: usize) -> Result<Pai
         K::KIND
     );
     let set = key_set::generate(&dataset, request.keys, SAMPLE_SEED, request.sort)?;
-    Ok(Pairs { keys: set.keys, values: Vec::new(), value_bytes, duplicates_dropped: set.duplicates_dropped })
+    Ok(Pairs {
+        keys: set.keys,
+        values: Vec::new(),
+        ends: Vec::new(),
+        derived_bytes,
+        duplicates_dropped: set.duplicates_dropped,
+    })
 }
 
 fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
@@ -102,7 +118,7 @@ fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
     Ok(pairs)
 }
 
-fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, value_bytes: usize) -> Result<Unsorted> {
+fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) -> Result<Unsorted> {
     let mut pairs = Unsorted::default();
     let mut columns = None;
     for (number, record) in (1..).zip(csv_records(path, request.header)?) {
@@ -123,8 +139,9 @@ fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, value_bytes: usize)
         }
         pairs.keys.push(key.encode());
         if let Some(text) = record.get(1) {
-            let value = request.format.parse(text, request.table, value_bytes);
+            let value = request.format.parse(text, request.table, kind);
             pairs.values.extend(value.with_context(|| at_line(path, line))?);
+            pairs.ends.push(pairs.values.len());
         }
     }
     Ok(pairs)
@@ -142,10 +159,16 @@ fn at_line(path: &Path, line: u64) -> String {
 
 impl Unsorted {
     /// Sorts by key; of equal keys the last stays.
-    fn into_sorted(self, value_bytes: usize) -> Pairs {
+    fn into_sorted(self, derived_bytes: usize) -> Pairs {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_by_key(|index| self.keys[*index]);
-        let mut pairs = Pairs { keys: Vec::new(), values: Vec::new(), value_bytes, duplicates_dropped: 0 };
+        let mut pairs = Pairs {
+            keys: Vec::new(),
+            values: Vec::new(),
+            ends: Vec::new(),
+            derived_bytes,
+            duplicates_dropped: 0,
+        };
         for (place, index) in order.iter().enumerate() {
             let next = order.get(place + 1).map(|next| self.keys[*next]);
             if next == Some(self.keys[*index]) {
@@ -153,8 +176,9 @@ impl Unsorted {
                 continue;
             }
             pairs.keys.push(self.keys[*index]);
-            if !self.values.is_empty() {
-                pairs.values.extend_from_slice(&self.values[index * value_bytes..][..value_bytes]);
+            if !self.ends.is_empty() {
+                pairs.values.extend_from_slice(value_of(&self.values, &self.ends, *index));
+                pairs.ends.push(pairs.values.len());
             }
         }
         pairs
@@ -167,16 +191,18 @@ mod tests {
 
     #[test]
     fn of_equal_keys_the_last_stays() {
-        let unsorted = Unsorted { keys: vec![5, 3, 5, 1, 3, 5], values: vec![0, 1, 2, 3, 4, 5] };
+        let (keys, values) = (vec![5, 3, 5, 1, 3, 5], b"abccddef".to_vec());
+        let unsorted = Unsorted { keys, values, ends: vec![1, 2, 4, 6, 6, 8] };
         let pairs = unsorted.into_sorted(1);
         assert_eq!(pairs.keys, [1, 3, 5]);
-        assert_eq!(pairs.values, [3, 4, 5]);
+        let value = |index| pairs.value(index, &mut Vec::new()).to_vec();
+        assert_eq!([0, 1, 2].map(value), [&b"dd"[..], b"", b"ef"]);
         assert_eq!(pairs.duplicates_dropped, 3);
     }
 
     #[test]
     fn a_derived_value_repeats_the_key() {
-        let pairs = Unsorted { keys: vec![0x0102], values: Vec::new() }.into_sorted(11);
+        let pairs = Unsorted { keys: vec![0x0102], ..Unsorted::default() }.into_sorted(11);
         assert_eq!(pairs.value(0, &mut Vec::new()), [2, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0]);
     }
 }

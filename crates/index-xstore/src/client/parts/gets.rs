@@ -32,12 +32,17 @@ impl XParts {
                 part.client.multi_get(queue, &part.keys, &mut part.answers)?;
             }
         }
-        answers.reset(keys.len(), self.value_bytes);
+        let by_values = self.parts[0].client.by_values;
+        self.parts[0].client.reset_answers(answers, keys.len());
         for part in &self.parts {
             for (found, place) in part.answers.iter().zip(&part.places) {
-                if let Some((value, version)) = found {
-                    answers.value_mut(*place).copy_from_slice(value);
-                    answers.set_version(*place, version);
+                match found {
+                    None => {}
+                    Some((value, version)) if by_values => answers.set_value(*place, version, value),
+                    Some((value, version)) => {
+                        answers.value_mut(*place).copy_from_slice(value);
+                        answers.set_version(*place, version);
+                    }
                 }
             }
         }
@@ -62,7 +67,7 @@ impl XParts {
         let together = if are_whole { keys_together::<Q>() } else { BATCH };
         let mut longest = 0;
         for part in &mut self.parts {
-            part.answers.reset(part.keys.len(), self.value_bytes);
+            part.client.reset_answers(&mut part.answers, part.keys.len());
             part.client.counters.gets += part.keys.len() as u64;
             longest = longest.max(part.keys.len());
         }

@@ -52,7 +52,7 @@ impl XParts {
         self.found.clear();
         for part in &mut self.parts {
             part.forget_scans();
-            part.pairs.reset(self.value_bytes);
+            part.client.reset_pairs(&mut part.pairs);
         }
         for (place, scan) in scans.iter().enumerate() {
             let part = self.part_of(scan.from);
@@ -120,7 +120,7 @@ impl XParts {
 
     /// Puts what the parts found together, scan after scan.
     fn gather_scans(&mut self, direction: Direction, count: usize, pairs: &mut Pairs) {
-        pairs.reset(self.value_bytes);
+        self.parts[0].client.reset_pairs(pairs);
         // Scan by scan, and of each scan part by part on the way.
         self.found.sort_unstable_by_key(|(scan, part, _)| match direction {
             Direction::Ascending => (*scan, *part),

@@ -93,7 +93,7 @@ impl XParts {
             return client.write(&mut queues[part], writes.operation, writes.iter(), outcomes, old_values);
         }
         if writes.operation.returns_value() {
-            let value_bytes = self.value_bytes;
+            let value_bytes = self.parts[0].client.cache.reader().value_bytes();
             self.parts.iter_mut().for_each(|part| part.share.writing.returned_bytes = value_bytes);
         }
         for (entry, key) in writes.keys.iter().enumerate() {
@@ -148,7 +148,8 @@ impl XParts {
             outcomes.extend(keys.iter().map_while(|key| self.share_of(*key).next(old_values)));
             return Err(failure);
         }
-        let value_bytes = if operation.returns_value() { self.value_bytes } else { 0 };
+        let value_bytes =
+            if operation.returns_value() { self.parts[0].client.cache.reader().value_bytes() } else { 0 };
         outcomes.extend(keys.iter().map(|key| {
             let share = self.share_of(*key);
             share.next(old_values).unwrap_or_else(|| {

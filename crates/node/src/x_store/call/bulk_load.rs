@@ -1,12 +1,13 @@
 //! Bulk load: one piece of ascending pairs; the last makes the table visible and has it trained.
 
+use farsight_index::LeafFormat;
 use farsight_protocol::ServerError;
 
 use crate::bulk_load::Piece;
 use crate::engine::{Call, Executed};
 use crate::x_store::{Part, refused_load};
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn bulk_load(
         &self,
         piece: Piece<'_>,

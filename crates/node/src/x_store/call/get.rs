@@ -1,11 +1,12 @@
 //! Get: values of keys, by the tree.
 
+use farsight_index::LeafFormat;
 use farsight_protocol::{ServerError, Words};
 
 use crate::engine::{Call, Executed};
 use crate::x_store::Part;
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn get(&self, keys: Words<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
         let scratch = &mut *call.scratch;
         scratch.keys.clear();

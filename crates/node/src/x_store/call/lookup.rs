@@ -1,12 +1,13 @@
 //! Lookup, the fallback: a value, and what the client lacks of the model to find it next time.
 
+use farsight_index::LeafFormat;
 use farsight_protocol::ServerError;
 
 use super::sub_models::send_slot;
 use crate::engine::{Call, Executed};
 use crate::x_store::Part;
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn lookup(
         &self,
         key: u64,

@@ -1,11 +1,12 @@
 //! Scan: pairs in key order, either way, by the tree, as many as one reply carries and as few leaves hold.
 
+use farsight_index::LeafFormat;
 use farsight_protocol::{Direction, ServerError, padded};
 
 use crate::engine::{Call, Executed};
 use crate::x_store::Part;
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn scan(
         &self,
         direction: Direction,

@@ -1,5 +1,6 @@
 //! Sub-models about a key, with their table entries and the branches that lead to them.
 
+use farsight_index::LeafFormat;
 use farsight_index_xstore::server::{ModelPath, ModelSlot, PublishedModel};
 use farsight_layout::SUB_MODEL_WORDS;
 use farsight_protocol::SubModelsWanted;
@@ -12,7 +13,7 @@ const TOP_NEIGHBOURS: u32 = 32;
 /// How far ahead of their sending sub-models are prefetched.
 const PREFETCHED: usize = 8;
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn sub_models(&self, key: u64, wanted: SubModelsWanted, call: &mut Call<'_, '_>) -> Executed {
         let Some(model) = self.models.current() else {
             call.answer.set(0, 0);

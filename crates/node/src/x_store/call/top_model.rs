@@ -2,8 +2,9 @@
 
 use crate::engine::{Call, Executed};
 use crate::x_store::Part;
+use farsight_index::LeafFormat;
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn top_model(&self, first_word: u32, call: &mut Call<'_, '_>) -> Executed {
         let Some(model) = self.models.current() else {
             call.answer.set(0, 0);

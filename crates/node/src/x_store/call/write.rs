@@ -1,11 +1,12 @@
 //! Write: writes of one kind, one outcome an entry.
 
+use farsight_index::LeafFormat;
 use farsight_protocol::{SentOutcome, WriteEntries, WriteOperation, WriteOutcome};
 
 use crate::engine::{Call, Executed};
 use crate::x_store::{Part, code_of};
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     pub(super) fn write(
         &self,
         operation: WriteOperation,
@@ -30,12 +31,17 @@ impl Part {
                 answer.push_outcome(sent(outcome, is_hint_wrong));
             });
         }
+        self.written(entries.len(), call)
+    }
+
+    /// Ends a call that wrote so many entries.
+    pub(in super::super) fn written(&self, count: usize, call: &mut Call<'_, '_>) -> Executed {
         self.loading.end_by_write();
-        call.answer.set(entries.len() as u32, 0);
+        call.answer.set(count as u32, 0);
         let wakes_background = self.models.pending() > 0;
         if wakes_background {
             self.want_training();
         }
-        Executed { operations: entries.len() as u64, wakes_background }
+        Executed { operations: count as u64, wakes_background }
     }
 }

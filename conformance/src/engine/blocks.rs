@@ -1,0 +1,54 @@
+//! Engines whose values may have any length, under the suite of the engine contract.
+//!
+//! [`OfBlocks`] makes tables of blocks wherever the suite asks for values of one size. So all tests of the
+//! suite are of blocks, too. [`operations::values_of_any_length`](super::operations) mixes lengths.
+
+use farsight_protocol::ValueKind;
+
+use super::EngineUnderTest;
+
+/// Bytes of the longest value of the suite's tables.
+pub const VALUE_BYTES_MAX: u32 = 40_000;
+
+/// An engine that can make tables of blocks.
+pub trait HasBlocks: EngineUnderTest {
+    /// A new, empty table of such values.
+    fn block_table(&self, values: ValueKind) -> Self::Table;
+}
+
+/// An engine whose tables are all of blocks.
+pub struct OfBlocks<E>(pub E);
+
+impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
+    type Embedding = E::Embedding;
+    type Table = E::Table;
+
+    fn embedding(&self) -> E::Embedding {
+        self.0.embedding()
+    }
+
+    fn table(&self, _: usize) -> E::Table {
+        self.0.block_table(ValueKind::Blocks { max_bytes: VALUE_BYTES_MAX })
+    }
+
+    fn rounds(&self, usual: usize) -> usize {
+        self.0.rounds(usual)
+    }
+
+    fn pairs(&self, usual: usize) -> usize {
+        self.0.pairs(usual)
+    }
+}
+
+/// [`engine_suite!`](crate::engine_suite) of an engine's tables of blocks, and what only those can be asked.
+#[macro_export]
+macro_rules! block_suite {
+    ($make:expr) => {
+        $crate::engine_suite!($crate::engine::blocks::OfBlocks($make));
+
+        #[test]
+        fn values_of_any_length() {
+            $crate::engine::operations::values_of_any_length(&$crate::engine::blocks::OfBlocks($make));
+        }
+    };
+}

@@ -1,0 +1,181 @@
+//! A part whose values have any length: a tree of references, and what calls do with the blocks.
+//!
+//! Requests that are not for values of any length are those of a part of values of one word, the references.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::{ClientId, LINE_BYTES};
+use farsight_blocks::{BlockSpace, BlockWriter};
+use farsight_index::LeafListener;
+use farsight_index_xstore::server::{
+    BlockLeaf, BlockReadError, BlockRoom, BlockTree, BlockWriteError, ModelStore,
+};
+use farsight_protocol::{
+    BlockSpaceStats, Direction, ErrorCode, RegionInfo, Request, SentOutcome, ServerError, Space,
+    ValueEntries, Words, WriteOperation, WriteOutcome, padded,
+};
+
+use super::{Part, code_of, too_small};
+use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
+use crate::new_table::NewTable;
+
+/// The number by which references name a part's space: it has one.
+const SPACE: u8 = 0;
+/// Bytes of a pair in an answer before its value: key, version and length.
+const PAIR_HEAD_BYTES: usize = 24;
+/// Pairs that one look into the tree gathers for a scan at most.
+const SCANNED_TOGETHER: usize = 64;
+
+/// What a node keeps of a table with values of any length, or of its part of one.
+pub(crate) struct BlockPart {
+    part: Arc<Part<BlockLeaf>>,
+    tree: BlockTree,
+    /// Supplies of blocks that no call uses now: as many as calls ever wrote side by side.
+    writers: Mutex<Vec<BlockWriter>>,
+}
+
+impl BlockPart {
+    /// An empty part with two regions of its own.
+    pub(crate) fn new(new: &NewTable<'_>) -> Result<Self, ServerError> {
+        let models = Arc::new(ModelStore::new());
+        let leaves = new.read_only_region()?;
+        let space = Arc::new(BlockSpace::new(new.growing_region()?, SPACE, new.memory_bytes()));
+        let listener = Arc::clone(&models) as Arc<dyn LeafListener>;
+        let tree = BlockTree::new(leaves, space, new.id().0, listener);
+        let tree = tree.map_err(|error| too_small(new, &error))?;
+        let part = Arc::new(Part::new(new, Arc::clone(tree.tree()), models));
+        Ok(Self { part, tree, writers: Mutex::default() })
+    }
+
+    fn get(&self, keys: Words<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
+        let mut room = BlockRoom::default();
+        let mut answered = 0;
+        for key in keys.iter() {
+            let found = self.tree.get(key, &mut room).map_err(|error| self.refused_read(&error))?;
+            let (value, version) = found.unwrap_or((&[], 0));
+            // The longest value fits into an answer of its own.
+            if answered > 0 && call.room_bytes() < ValueEntries::entry_bytes(value.len()) {
+                break;
+            }
+            call.answer.push_long_value(version, value);
+            answered += 1;
+        }
+        call.answer.set(answered, 0);
+        Ok(Executed::operations(answered.into()))
+    }
+
+    fn scan(
+        &self,
+        direction: Direction,
+        from: u64,
+        limit: u16,
+        call: &mut Call<'_, '_>,
+    ) -> Result<Executed, ServerError> {
+        let mut room = BlockRoom::default();
+        let wanted = usize::from(limit).min(SCANNED_TOGETHER);
+        let mut count = 0;
+        let scanned = self.tree.scan(direction, from, wanted, &mut room, |key, version, value| {
+            if count > 0 && call.room_bytes() < PAIR_HEAD_BYTES + padded(value.len()) {
+                return ControlFlow::Break(());
+            }
+            call.answer.push_long_pair(key, version, value);
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        let next = scanned.map_err(|error| self.refused_read(&error))?;
+        call.answer.set(count, direction.argument(next));
+        Ok(Executed::operations(1))
+    }
+
+    fn write(
+        &self,
+        operation: WriteOperation,
+        entries: ValueEntries<'_>,
+        call: &mut Call<'_, '_>,
+    ) -> Executed {
+        let lock = || self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lock().pop();
+        let mut writer = taken.unwrap_or_else(|| BlockWriter::new(Arc::clone(self.tree.space())));
+        self.tree.write_many(&mut writer, operation, entries.iter(), |outcome, is_hint_wrong| {
+            let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of_block(&error)));
+            call.answer.push_outcome(SentOutcome { outcome, is_hint_wrong });
+        });
+        lock().push(writer);
+        self.part.written(entries.len(), call)
+    }
+
+    fn refused_read(&self, error: &BlockReadError) -> ServerError {
+        match error {
+            BlockReadError::Contended(error) => self.part.contended(error),
+            BlockReadError::Damaged { .. } => {
+                let text = format!("table {:?}, {error}: write the key again", self.part.name);
+                ServerError::new(ErrorCode::Damaged, text)
+            }
+        }
+    }
+}
+
+/// The code by which clients know this failure of one write.
+fn code_of_block(error: &BlockWriteError) -> ErrorCode {
+    match error {
+        BlockWriteError::TooLong { .. } | BlockWriteError::Conditional { .. } => ErrorCode::WrongValueSize,
+        BlockWriteError::NoRoom { source, .. } if source.system.is_some() => ErrorCode::NoMemory,
+        BlockWriteError::NoRoom { .. } => ErrorCode::RegionFull,
+        BlockWriteError::Tree(error) => code_of(error),
+    }
+}
+
+impl HostedTable for BlockPart {
+    fn regions(&self) -> Vec<RegionInfo> {
+        let region = self.tree.space().region();
+        let lines = region.words().len() * 8 / LINE_BYTES;
+        let capacity = u32::try_from(lines).unwrap_or(u32::MAX);
+        let blocks = RegionInfo { space: Space::Blocks, id: region.id().0, capacity };
+        [self.part.regions(), vec![blocks]].concat()
+    }
+
+    fn execute(&self, request: &Request<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
+        match *request {
+            Request::GetValues { keys, .. } => self.get(keys, call),
+            Request::ScanValues { direction, from, limit, .. } => self.scan(direction, from, limit, call),
+            Request::WriteValues { operation, entries, .. } => Ok(self.write(operation, entries, call)),
+            _ => self.part.execute_request(request, call),
+        }
+    }
+
+    fn stats(&self, now: MonotonicNs) -> HostedStats {
+        let space = self.tree.space();
+        let of_blocks = space.stats();
+        let of_part = self.part.stats(now);
+        HostedStats {
+            blocks: Some(BlockSpaceStats {
+                live_bytes: of_blocks.live_bytes,
+                free_bytes: of_blocks.free_bytes,
+                quarantined_bytes: of_blocks.quarantined_bytes,
+                lost_bytes: of_blocks.lost_bytes,
+                used_bytes: of_blocks.used_bytes,
+                limit_bytes: of_blocks.limit_bytes,
+            }),
+            huge_page_bytes: of_part.huge_page_bytes + space.region().huge_page_bytes(),
+            ..of_part
+        }
+    }
+
+    fn forget(&self, client: ClientId) {
+        self.part.forget(client);
+    }
+
+    fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
+        Arc::clone(&self.part).background()
+    }
+
+    fn pending_training(&self) -> u64 {
+        self.part.pending_training()
+    }
+
+    fn leave_out_versions(&self, last: u64) -> bool {
+        self.part.leave_out_versions(last)
+    }
+}
