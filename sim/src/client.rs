@@ -1,5 +1,7 @@
 //! One client process of a scenario: random operations through the product's own session, each noted.
 
+mod conditional;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +16,7 @@ use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters};
 use farsight_layout::FORMAT_VERSION;
 use farsight_oracles::{EightBytes, Identity, values};
-use farsight_protocol::{ErrorCode, INTEGER_BYTES, WriteOperation, WriteOutcome};
+use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
 use crate::allowed::{Allowed, Meaning};
 use crate::classes::Mark;
@@ -40,12 +42,6 @@ const OPENINGS_DOUBLINGS_MAX: usize = 6;
 /// Where budgets change, one of so many operations is a change, and one of so many changes lifts the budget.
 const BUDGET_CHANGES_ONE_IN: u64 = 100;
 const BUDGET_LIFTED_ONE_IN: u64 = 6;
-/// Of the keys of integers, one in so many is a counter where writes look at keys.
-const COUNTERS_ONE_IN: u64 = 4;
-/// Of what writes compare with, one in so many is wrong.
-const STRAYS_ONE_IN: u64 = 8;
-/// What is added to a counter at most.
-const ADDEND_MAX: u64 = 3;
 /// Lengths of values that have any: a line, some, many, and more than a reference says.
 const BLOCK_LENGTHS: [usize; 5] = [8, 100, 1_000, 3_000, 17_000];
 /// The longest pause between two operations.
@@ -545,22 +541,6 @@ impl<C: Cluster> Client<C> {
         self.with_keys(count, |own, keys| own.write_keys(operation, keys))
     }
 
-    /// True if nothing but additions changes the key.
-    fn is_counter(&self, key: Identity) -> bool {
-        self.plan.conditional_percent > 0
-            && self.store.session.table().value_bytes() == INTEGER_BYTES
-            && mix(key.0).is_multiple_of(COUNTERS_ONE_IN)
-    }
-
-    /// Writes some keys with a look at them first; adds to those that are counters.
-    fn write_if(&mut self, count: usize) -> Result<(), End> {
-        use WriteOperation::{CompareAndSet, CompareAndSetValue, RemoveIf, Swap};
-        let operations =
-            [CompareAndSet, CompareAndSet, CompareAndSetValue, CompareAndSetValue, RemoveIf, Swap];
-        let operation = operations[self.random.below(operations.len() as u64) as usize];
-        self.with_keys(count, |own, keys| own.write_keys(operation, keys))
-    }
-
     /// Writes keys, each with a value of its own; counters among them are added to.
     pub(crate) fn write_keys(&mut self, operation: WriteOperation, keys: &[Identity]) -> Result<(), End> {
         if !keys.iter().any(|key| self.is_counter(*key)) {
@@ -602,20 +582,6 @@ impl<C: Cluster> Client<C> {
         let done = self.write_and_note(operation, keys, (&numbers, &arguments), (&operands, &ends));
         (self.numbers, self.values) = (numbers, operands);
         done
-    }
-
-    /// What a write of the key compares with, mostly what was last read of it; or what it adds.
-    fn argument(&mut self, operation: WriteOperation, key: Identity) -> u64 {
-        let seen = self.seen.borrow().get(&key).copied();
-        let is_stray = self.random.below(STRAYS_ONE_IN) == 0;
-        match operation {
-            WriteOperation::FetchAdd => 1 + self.random.below(ADDEND_MAX),
-            WriteOperation::CompareAndSetValue => seen.map_or(u64::MAX, |seen| seen.number),
-            WriteOperation::CompareAndSet | WriteOperation::RemoveIf => {
-                seen.map_or(0, |seen| seen.version) + u64::from(is_stray)
-            }
-            _ => 0,
-        }
     }
 
     fn write_and_note(
@@ -682,8 +648,8 @@ impl<C: Cluster> Client<C> {
     }
 
     /// A server may refuse a write here for four reasons. Its table was dropped. A write that adds a pair may
-    /// lack room. A write
-    /// that stores a value may lack a version. Or a leaf stayed locked as long as a clock says.
+    /// lack room. A write that stores a value may lack a version. Or a leaf stayed locked as long as a clock
+    /// says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {
             return Ok(());

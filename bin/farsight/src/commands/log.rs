@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{DataRecord, Key, KeyKind, read_data};
+use farsight::{DataRecord, Key, KeyKind, ValueKind, read_data};
 
 use crate::key_text::TextKey;
 use crate::value_text::ValueFormat;
@@ -45,8 +45,9 @@ fn line(record: &DataRecord<'_>) -> String {
     let DataRecord { segment, offset, table_id, table, key, version, value } = record;
     let name = table.map_or_else(|| format!("dropped table {table_id}"), |table| table.name.clone());
     let key = key_text(table.and_then(|table| table.key_kind), *key);
-    let rest =
-        value.map_or_else(|| "removed".to_owned(), |value| format!("= {}", ValueFormat::Auto.text(value)));
+    // A log has values of one size alone.
+    let text = |value: &[u8]| ValueFormat::Auto.text(value, ValueKind::Fixed(value.len() as u16));
+    let rest = value.map_or_else(|| "removed".to_owned(), |value| format!("= {}", text(value)));
     format!("{segment}:{offset} {name} version {version}: {key} {rest}")
 }
 

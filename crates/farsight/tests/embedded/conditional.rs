@@ -15,8 +15,8 @@ fn operands_are_checked(engine: &'static EngineKind) {
     let (mut outcomes, mut exchanges) = (Vec::new(), Exchanges::default());
     let (value, short) = ([7; 16], [7; 8]);
     let sizes = |error: WriteError| match error {
-        WriteError::WrongValueSize { index, expected_bytes, got_bytes, .. } => {
-            (index, expected_bytes, got_bytes)
+        WriteError::WrongValueSize { index, expected, got_bytes, .. } => {
+            (index, expected.bytes_max(), got_bytes)
         }
         other => panic!("{other:?}"),
     };

@@ -1,20 +1,20 @@
 //! What the log needs of an XStore table.
 
 use farsight_base::LeafNumber;
-use farsight_index::Pairs;
-use farsight_index_xstore::server::{BulkLoader, WriteError, XStoreLeaf};
+use farsight_index::{LeafFormat, Pairs};
+use farsight_index_xstore::server::{BulkLoader, WriteError};
 use farsight_protocol::{Direction, ServerError};
 
 use super::{Part, code_of, refused_load};
 use crate::logged::{LoggedTable, VersionedLoad};
 
-impl Part {
+impl<F: LeafFormat> Part<F> {
     fn refused(&self, error: &WriteError) -> ServerError {
         ServerError::new(code_of(error), format!("table {:?}, {error}", self.name))
     }
 }
 
-impl LoggedTable for Part {
+impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
     fn pair_of(&self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
         value.resize(self.value_bytes, 0);
         self.tree.get(key, value).map_err(|error| self.contended(&error))
@@ -66,7 +66,7 @@ impl LoggedTable for Part {
     }
 }
 
-impl VersionedLoad for BulkLoader<XStoreLeaf> {
+impl<F: LeafFormat> VersionedLoad for BulkLoader<F> {
     fn push(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), ServerError> {
         self.push_versioned(key, version, value).map_err(|error| refused_load(&error))
     }
