@@ -130,7 +130,7 @@ fn every_block_does_what_the_readme_says() {
     let made = "table prices of u64 keys with 8 B values\n";
     let put = "inserted, version 1\n";
     let printed =
-        check(one, 1, &["ready url=shm://", made, put, "\nhello\n", "\n4711\thello\n", "client cache"]);
+        check(one, 1, &["ready url=shm://", made, put, "\nhello\n", "\n4711\tbye\n", "client cache"]);
     assert!(printed.ends_with("swapped prices and next\ndropped next\n"), "{printed}");
     let printed = check(addresses, 1, &[" url=tcp://127.0.0.1:", made, put]);
     assert!(printed.ends_with(&format!("{put}hello\n")), "{printed}");
