@@ -127,14 +127,19 @@ macro_rules! engine_suite {
         $crate::engine_suite!($make, if true);
     };
     ($make:expr, if $ready:expr) => {
+        $crate::engine_suite!(@unconditional $make, $ready);
+        $crate::engine_suite!(@tests $make, $ready;
+            conditional: conditional_writes_of_8_bytes, conditional_writes_of_24_bytes,
+                conditional_writes_of_256_bytes, counters_end_at_their_sums, chains_of_compare_and_set;
+        );
+    };
+    (@unconditional $make:expr, $ready:expr) => {
         $crate::engine_suite!(@tests $make, $ready;
             operations: values_of_8_bytes, values_of_9_bytes, values_of_16_bytes, values_of_24_bytes,
                 values_of_56_bytes, values_of_100_bytes, values_of_256_bytes;
             batches: scans_of_every_length, scans_of_an_empty_table, gets_of_every_batch_size,
                 writes_of_every_batch_size, the_ends_of_the_key_space, one_key_over_and_over,
                 ascending_and_descending_keys;
-            conditional: conditional_writes_of_8_bytes, conditional_writes_of_24_bytes,
-                conditional_writes_of_256_bytes, counters_end_at_their_sums, chains_of_compare_and_set;
         );
     };
     (@tests $make:expr, $ready:expr; $($group:ident: $($test:ident),+;)+) => {

@@ -40,11 +40,12 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
     }
 }
 
-/// [`engine_suite!`](crate::engine_suite) of an engine's tables of blocks, and what only those can be asked.
+/// [`engine_suite!`](crate::engine_suite) of an engine's tables of blocks, which refuse conditional writes by
+/// name, and what only those can be asked.
 #[macro_export]
 macro_rules! block_suite {
     ($make:expr) => {
-        $crate::engine_suite!($crate::engine::blocks::OfBlocks($make));
+        $crate::engine_suite!(@unconditional $crate::engine::blocks::OfBlocks($make), true);
 
         #[test]
         fn values_of_any_length() {
