@@ -103,8 +103,8 @@ pub trait Load: Send {
 }
 
 /// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty, unless values have
-/// any length: such pairs are written as they come. It belongs to one
-/// epoch of every node and ends with that: what was sent is gone then.
+/// any length: such pairs are written as they come. It belongs to one epoch of every node and ends with that:
+/// what was sent is gone then.
 pub struct BulkLoad {
     info: Arc<TableInfo>,
     previous: Option<u64>,

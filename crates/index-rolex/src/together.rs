@@ -133,10 +133,9 @@ fn replace_once<'w>(
     Some(versions)
 }
 
-/// Changes a present key's value by each of these writes in turn, none of which removes it. It is no part of
-/// its caller, whose other writes would pay for that. One change of the
+/// Changes a present key's value by each of these writes in turn, none of which removes it. One change of the
 /// leaf, to the last value, does all. False, and nothing planned: the key is absent, or there are no more
-/// versions.
+/// versions. It is no part of its caller, whose other writes would pay for that.
 #[inline(never)]
 fn change_once<'w>(
     leaf: &mut LockedLeaf<'_>,

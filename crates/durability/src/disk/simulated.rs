@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farsight_base::prng::SplitMix64;
+
 use super::{Disk, DiskFile, SECTOR_BYTES};
 
 /// One in so many unsynced sectors comes out of a crash damaged.
@@ -100,7 +102,7 @@ impl SimulatedDisk {
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let state = self.state();
-        let mut random = Random(seed);
+        let mut random = SplitMix64::new(seed);
         let mut names = state.durable_names.clone();
         let mut lost = BTreeSet::new();
         for change in &state.unsynced_changes {
@@ -209,7 +211,7 @@ impl Contents {
         self.unsynced.clear();
     }
 
-    fn crash(&self, random: &mut Random) -> Self {
+    fn crash(&self, random: &mut SplitMix64) -> Self {
         let mut durable = self.durable.clone();
         if durable.len() != self.cached.len() && !self.unsynced.is_empty() && random.below(2) == 0 {
             durable.resize(self.cached.len(), 0);
@@ -354,19 +356,6 @@ impl DiskFile for SimulatedFile {
                 Err(error)
             }
         })
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31) % end
     }
 }
 

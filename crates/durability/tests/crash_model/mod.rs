@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::SimulatedDisk;
 use farsight_durability::{
     CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Record, Recovered,
@@ -72,7 +73,7 @@ impl Program {
     /// Runs it on a disk, until something fails that is more than a full disk.
     pub(crate) fn run(&self, disk: &SimulatedDisk) -> Run {
         let mut running = Running {
-            random: Random(self.seed),
+            random: SplitMix64::new(self.seed),
             durability: self.durability,
             tables: Tables::default(),
             possible: vec![Tables::default()],
@@ -106,7 +107,7 @@ impl Run {
 }
 
 struct Running {
-    random: Random,
+    random: SplitMix64,
     durability: Durability,
     tables: Tables,
     possible: Vec<Tables>,
@@ -307,18 +308,5 @@ impl Recovering for Tables {
             }
         }
         Ok(())
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31) % end
     }
 }
