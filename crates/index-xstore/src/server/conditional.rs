@@ -5,31 +5,43 @@
 //! So no other write comes between look and change.
 
 use farsight_index::{Decision, HeldPair, LatchedLeaf, LeafFormat, Place, decide};
-use farsight_protocol::WriteOperation;
+use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
-use super::latch::LatchedPlace;
+use super::error::WriteError;
 use super::stats::Tally;
 use super::tree::XTree;
+use super::write_many::AccessPath;
 
 impl<F: LeafFormat> XTree<F> {
-    /// What `operation` with this operand does to the pair of the latched leaf. The value before is left in
-    /// `tally`. It is no part of its only caller, whose other writes would pay for that.
+    /// A conditional write. The value before is left in `tally`. It is no part of its only caller, whose other
+    /// writes would pay for that.
     #[inline(never)]
-    pub(super) fn decide_latched<'v>(
+    pub(super) fn write_conditionally(
         &self,
-        latched: &LatchedPlace<'_, F>,
         operation: WriteOperation,
-        operand: &'v [u8],
+        entry: WriteEntry<'_>,
+        access_path: AccessPath,
         tally: &mut Tally,
-    ) -> Decision<'v> {
-        let room = &mut tally.old_value;
+    ) -> Result<WriteOutcome, WriteError> {
+        let WriteEntry { key, value: operand, .. } = entry;
+        self.check_operand(operation, key, operand)?;
+        let latched = self.latch_counted(key, access_path, tally)?;
+        let mut room = std::mem::take(&mut tally.old_value);
         let held = match latched.place {
             Place::Here(slot) => {
                 room.resize(self.format.value_bytes(), 0);
-                Some(HeldPair { version: latched.leaf.pair(slot, room), value: room })
+                Some(HeldPair { version: latched.leaf.pair(slot, &mut room), value: &room })
             }
             _ => None,
         };
-        decide(operation, operand, held)
+        let outcome = match decide(operation, operand, held) {
+            Decision::Leave(outcome) => Ok(outcome),
+            Decision::Remove => self.write_latched(WriteOperation::Remove, latched, key, &[], tally),
+            Decision::Store(stored) => {
+                self.write_latched(WriteOperation::Put, latched, key, stored.bytes(), tally)
+            }
+        };
+        tally.old_value = room;
+        outcome
     }
 }

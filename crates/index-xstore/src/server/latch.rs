@@ -31,7 +31,7 @@ pub(super) struct LatchedPlace<'t, F: LeafFormat + 't> {
 impl<F: LeafFormat> XTree<F> {
     /// Latches the leaf of `key`: the hinted one if it is, else the last one written, else that of `route`,
     /// else by a descent. `route` stays with the leaf in any case: a split wants the parent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn latch(
         &self,
         key: u64,
@@ -66,7 +66,7 @@ impl<F: LeafFormat> XTree<F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn latch_guessed(
         &self,
         key: u64,

@@ -10,6 +10,7 @@ use farsight_protocol::{WriteOperation, WriteOutcome};
 use super::error::WriteError;
 use super::stats::Tally;
 use super::tree::XTree;
+use super::write_many::AccessPath;
 
 impl<F: LeafFormat> XTree<F> {
     /// Draws a version for a write of `key` that comes later.
@@ -44,11 +45,8 @@ impl<F: LeafFormat> XTree<F> {
         }
         // Relaxed: a guess.
         let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
-        let mut latched = self.latch(key, hint, tally.last_leaf, None)?;
+        let mut latched = self.latch_counted(key, AccessPath { hint, route: None }, &mut tally)?;
         let is_hinted = latched.is_hinted;
-        tally.last_leaf = latched.number;
-        tally.hint_hits += u64::from(is_hinted);
-        tally.descents += u64::from(!is_hinted);
         match (latched.place, value) {
             (Place::Here(slot), _) if latched.leaf.version(slot) >= version => {}
             (Place::Here(slot), Some(value)) => latched.leaf.update(slot, version, value),

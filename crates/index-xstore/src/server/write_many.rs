@@ -6,11 +6,12 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_index::{Decision, LeafFormat, Room};
+use farsight_index::{LeafFormat, Room};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::descend::{BATCH_MAX, DescentEnd};
 use super::error::WriteError;
+use super::latch::LatchedPlace;
 use super::stats::Tally;
 use super::tree::XTree;
 
@@ -166,7 +167,9 @@ impl<F: LeafFormat> XTree<F> {
         room
     }
 
-    #[inline]
+    /// A write of the kinds that most are. Inlined by force: it has several callers, and a call an entry costs
+    /// every insert a tenth.
+    #[inline(always)]
     fn write(
         &self,
         operation: WriteOperation,
@@ -174,28 +177,42 @@ impl<F: LeafFormat> XTree<F> {
         access_path: AccessPath,
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
-        let WriteEntry { key, value, .. } = entry;
         if operation.is_conditional() {
-            self.check_operand(operation, key, value)?;
-        } else if operation.has_value() {
+            return self.write_conditionally(operation, entry, access_path, tally);
+        }
+        let WriteEntry { key, value, .. } = entry;
+        if operation.has_value() {
             self.check_value(key, value)?;
         }
+        let latched = self.latch_counted(key, access_path, tally)?;
+        self.write_latched(operation, latched, key, value, tally)
+    }
+
+    /// Latches the leaf of `key`, and counts which way led there.
+    #[inline(always)]
+    pub(super) fn latch_counted(
+        &self,
+        key: u64,
+        access_path: AccessPath,
+        tally: &mut Tally,
+    ) -> Result<LatchedPlace<'_, F>, WriteError> {
         let latched = self.latch(key, access_path.hint, tally.last_leaf, access_path.route)?;
         tally.last_leaf = latched.number;
         tally.hint_hits += u64::from(latched.is_hinted);
         tally.descents += u64::from(!latched.is_hinted);
-        let (mut operation, mut value) = (operation, value);
-        let decided;
-        if operation.is_conditional() {
-            match self.decide_latched(&latched, operation, value, tally) {
-                Decision::Leave(outcome) => return Ok(outcome),
-                Decision::Remove => operation = WriteOperation::Remove,
-                Decision::Store(stored) => {
-                    decided = stored;
-                    (operation, value) = (WriteOperation::Put, decided.bytes());
-                }
-            }
-        }
+        Ok(latched)
+    }
+
+    /// Does an unconditional write to the latched leaf of its key.
+    #[inline(always)]
+    pub(super) fn write_latched<'t>(
+        &'t self,
+        operation: WriteOperation,
+        latched: LatchedPlace<'t, F>,
+        key: u64,
+        value: &[u8],
+        tally: &mut Tally,
+    ) -> Result<WriteOutcome, WriteError> {
         let outcome = match operation {
             WriteOperation::Insert => self.insert_latched(latched, key, value, tally)?,
             WriteOperation::Update => self.update_latched(latched, key, value)?,
@@ -209,9 +226,9 @@ impl<F: LeafFormat> XTree<F> {
 
 /// How a write gets to its leaf.
 #[derive(Clone, Copy)]
-struct AccessPath {
+pub(super) struct AccessPath {
     /// The client's hint, unless it is wrong at a glance.
-    hint: LeafNumber,
+    pub(super) hint: LeafNumber,
     /// A descent for the key: for want of a hint, or because a split will want the parent.
-    route: Option<DescentEnd>,
+    pub(super) route: Option<DescentEnd>,
 }
