@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Figure(commands::figure::Figure),
     Simulate(commands::simulate::Simulate),
     Doctor(commands::doctor::Doctor),
+    Backup(commands::backup::Backup),
+    Restore(commands::restore::Restore),
     Verify(commands::verify::Verify),
     Log(commands::log::Log),
 }
@@ -94,6 +96,8 @@ impl Command {
             Self::Figure(command) => command.run(),
             Self::Simulate(command) => command.run(),
             Self::Doctor(command) => command.run(),
+            Self::Backup(command) => command.run(),
+            Self::Restore(command) => command.run(),
             Self::Verify(command) => command.run(),
             Self::Log(command) => command.run(),
         }

@@ -1,6 +1,7 @@
 //! One command a file: its arguments, and what it does.
 
 pub(crate) mod add;
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod create;
 pub(crate) mod dataset;
@@ -14,6 +15,7 @@ pub(crate) mod log;
 pub(crate) mod neighbour;
 pub(crate) mod put;
 pub(crate) mod rename;
+pub(crate) mod restore;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod simulate;

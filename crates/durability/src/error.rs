@@ -62,6 +62,24 @@ pub enum DurabilityError {
         /// Why it is needed.
         why: &'static str,
     },
+    /// There are files where none may be.
+    #[error("{place} holds {found} already: {remedy}")]
+    NotEmpty {
+        /// Where.
+        place: String,
+        /// One of them.
+        found: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A backup that did not come to an end beside a server that changed its tables all the time.
+    #[error("the tables in {place} changed {times} times while they were copied: try again later")]
+    Changing {
+        /// The directory.
+        place: String,
+        /// How often.
+        times: usize,
+    },
     /// What the files say of a table is refused by who makes it.
     #[error("table {table}: {why}")]
     Refused {

@@ -9,6 +9,8 @@ farsight_base::bugs! {
     SEGMENT_REMOVED_EARLY = "SegmentRemovedEarly";
     /// Recovery forgets the versions of the log.
     VERSION_REUSED = "VersionReused";
+    /// A backup does not look whether its catalogue still counts.
+    CATALOGUE_READ_ONCE = "CatalogueReadOnce";
     /// Recovery looks for nothing valid behind a damaged frame.
     MIDDLE_CUT = "MiddleCut";
 }

@@ -15,6 +15,8 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
+mod backup;
 mod catalogue;
 pub mod disk;
 mod error;
@@ -24,10 +26,13 @@ pub mod injected;
 mod log;
 mod reader;
 mod recovery;
+mod restore;
 mod segment;
 mod snapshot;
 mod store;
 
+pub use archive::{Archive, DirectoryArchive, Pieces};
+pub use backup::{Backup, back_up};
 pub use catalogue::{CATALOGUE_MAGIC, Catalogue, CatalogueTable, SnapshotName};
 pub use error::DurabilityError;
 pub use frame::{
@@ -36,6 +41,7 @@ pub use frame::{
 pub use log::{Log, LogOptions};
 pub use reader::{Cut, LogEnd, read_log};
 pub use recovery::{Recovered, Recovering, recover};
+pub use restore::restore;
 pub use segment::{LogPosition, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader};
 pub use snapshot::{SnapshotWriter, read_snapshot};
 pub use store::Store;

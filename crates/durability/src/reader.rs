@@ -26,6 +26,8 @@ pub struct LogEnd {
     pub number: u64,
     /// That frame's checksum.
     pub checksum: u32,
+    /// Bytes of the last segment that count.
+    pub offset: u64,
     /// What of the last segment does not count.
     pub cut: Option<Cut>,
 }
@@ -49,8 +51,34 @@ pub struct Cut {
 pub fn read_log(
     disk: &dyn Disk,
     first: u64,
-    mut visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+    visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
 ) -> Result<LogEnd, DurabilityError> {
+    match read_segments(disk, first, visit)? {
+        (end, None) => Ok(end),
+        (_, Some(damage)) => Err(damage),
+    }
+}
+
+/// Where the log from segment `first` on ends at some instant of the call. A server may append to it
+/// meanwhile. A frame may come when its place was read already, and the one behind it was not. So a frame
+/// that is missing is damage only if it is missing when one looks again.
+///
+/// # Errors
+/// As [`read_log`].
+pub(crate) fn end_of_open_log(disk: &dyn Disk, first: u64) -> Result<LogEnd, DurabilityError> {
+    let (end, damage) = read_segments(disk, first, |_, _| Ok(()))?;
+    match damage {
+        Some(damage) if read_segments(disk, first, |_, _| Ok(()))?.0.number == end.number => Err(damage),
+        _ => Ok(end),
+    }
+}
+
+/// Reads the segments; besides where they end, what says that a frame is missing there.
+fn read_segments(
+    disk: &dyn Disk,
+    first: u64,
+    mut visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+) -> Result<(LogEnd, Option<DurabilityError>), DurabilityError> {
     let names = disk.list().map_err(disk_error("listing", disk.place("")))?;
     let numbers = names.iter().filter_map(|name| number_of(name)).filter(|number| *number >= first);
     let segments: BTreeSet<u64> = numbers.collect();
@@ -65,7 +93,7 @@ pub fn read_log(
         let mut reader = Reader::open(disk, number, number == last)?;
         suspect = reader.read(&mut end, suspect, number == first, &mut visit)?;
     }
-    Ok(end)
+    Ok((end, suspect))
 }
 
 struct Reader {
@@ -164,6 +192,7 @@ impl Reader {
         header: SegmentHeader,
         end: &mut LogEnd,
     ) -> Result<Option<DurabilityError>, DurabilityError> {
+        end.offset = at as u64;
         let rest = self.bytes.get(at..).unwrap_or_default();
         let damaged = || self.damaged(at, Frame::table_said(rest), fault);
         if !self.is_last {
@@ -178,7 +207,7 @@ impl Reader {
             .filter(|frame| frame.incarnation == header.incarnation)
             .any(|frame| frame.durable_number >= missing);
         if was_durable {
-            return Err(damaged());
+            return Ok(Some(damaged()));
         }
         let is_clean = rest.iter().all(|byte| *byte == 0);
         let fault = (!is_clean).then_some(fault);

@@ -16,7 +16,7 @@ use crate::error::disk_error;
 use crate::segment::{self, HeaderFault, LogPosition};
 use crate::{DurabilityError, LogEnd, snapshot};
 
-const CATALOGUE: &str = "catalogue";
+pub(crate) const CATALOGUE: &str = "catalogue";
 const NEW_CATALOGUE: &str = "catalogue.new";
 
 /// An open directory of data.
@@ -75,12 +75,7 @@ impl Store {
             opened => opened.map_err(disk_error("opening", file.clone()))?,
         };
         let bytes = read_all(&*opened).map_err(disk_error("reading", file.clone()))?;
-        Catalogue::parse(&bytes).map(Some).map_err(|(at, fault)| match fault {
-            HeaderFault::OtherFormat(got) => DurabilityError::OtherFormat { file, got },
-            HeaderFault::Fault(fault) => {
-                DurabilityError::Damaged { file, offset: at as u64, table: None, fault }
-            }
-        })
+        parse_catalogue(&bytes, file).map(Some)
     }
 
     /// The catalogue.
@@ -106,24 +101,8 @@ impl Store {
         }
         let mut changed = self.catalogue.clone();
         change(&mut changed);
-        let bytes = changed.to_bytes();
-        let place = self.disk.place(NEW_CATALOGUE);
-        let written = self.disk.create(NEW_CATALOGUE, 0).and_then(|file| {
-            file.write_at(0, &bytes)?;
-            file.sync()
-        });
-        written.map_err(|error| match error.kind() {
-            ErrorKind::StorageFull => {
-                DurabilityError::Full { file: place.clone(), needed_bytes: bytes.len() as u64 }
-            }
-            _ => disk_error("writing", place.clone())(error),
-        })?;
-        let named = self.disk.rename(NEW_CATALOGUE, CATALOGUE).and_then(|()| self.disk.sync_directory());
-        named.map_err(|error| {
-            let error = disk_error("renaming", place)(error);
-            self.poisoned = Some(error.to_string());
-            error
-        })?;
+        write_catalogue(&*self.disk, &changed)?;
+        name_catalogue(&*self.disk).inspect_err(|error| self.poisoned = Some(error.to_string()))?;
         self.catalogue = changed;
         Ok(())
     }
@@ -244,4 +223,32 @@ impl Store {
             _ => Ok(()),
         }
     }
+}
+
+/// The catalogue of these bytes, which `file` holds.
+pub(crate) fn parse_catalogue(bytes: &[u8], file: String) -> Result<Catalogue, DurabilityError> {
+    Catalogue::parse(bytes).map_err(|(at, fault)| match fault {
+        HeaderFault::OtherFormat(got) => DurabilityError::OtherFormat { file, got },
+        HeaderFault::Fault(fault) => DurabilityError::Damaged { file, offset: at as u64, table: None, fault },
+    })
+}
+
+/// Writes a catalogue beside the one that counts, and makes it durable.
+pub(crate) fn write_catalogue(disk: &dyn Disk, catalogue: &Catalogue) -> Result<(), DurabilityError> {
+    let bytes = catalogue.to_bytes();
+    let place = disk.place(NEW_CATALOGUE);
+    let written = disk.create(NEW_CATALOGUE, 0).and_then(|file| {
+        file.write_at(0, &bytes)?;
+        file.sync()
+    });
+    written.map_err(|error| match error.kind() {
+        ErrorKind::StorageFull => DurabilityError::Full { file: place, needed_bytes: bytes.len() as u64 },
+        _ => disk_error("writing", place)(error),
+    })
+}
+
+/// Lets the catalogue that was written count. After an error it is not known which one does.
+pub(crate) fn name_catalogue(disk: &dyn Disk) -> Result<(), DurabilityError> {
+    let named = disk.rename(NEW_CATALOGUE, CATALOGUE).and_then(|()| disk.sync_directory());
+    named.map_err(disk_error("renaming", disk.place(NEW_CATALOGUE)))
 }

@@ -1,6 +1,7 @@
 //! Crashes at every operation of the disk: recovery finds all that was acknowledged, and of the rest all of a
 //! frame or nothing.
 
+mod backups;
 mod crash_model;
 mod damage;
 
@@ -107,6 +108,11 @@ mod injected {
     #[test]
     fn a_version_that_is_given_again() {
         assert_found(&injected::VERSION_REUSED, || crash_everywhere(Durability::EachGroup));
+    }
+
+    #[test]
+    fn a_backup_whose_catalogue_is_not_read_again() {
+        assert_found(&injected::CATALOGUE_READ_ONCE, backups::beside_programs);
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! A directory of data, looked at while no server uses it.
+//! A directory of data: looked at while no server uses it, backed up, and restored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, RealDisk};
-use farsight_durability::{DurabilityError, Store, read_log, read_snapshot};
+use farsight_durability::{
+    Archive, Backup, DirectoryArchive, DurabilityError, Store, back_up, read_log, read_snapshot, restore,
+};
 use farsight_protocol::{KeyKind, TableLayout};
 
 /// What a directory of data holds.
@@ -103,4 +105,58 @@ pub fn read_data(
     let cut = end.cut.filter(|cut| cut.fault.is_some()).map(|cut| (disk.place(&cut.name), cut.offset));
     let segments = (end.segment + 1).saturating_sub(catalogue.first_segment);
     Ok(DataReport { tables: tables.into_values().collect(), segments, cut })
+}
+
+/// What a backup holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackupReport {
+    /// The names of its tables.
+    pub tables: Vec<String>,
+    /// Segments of its log.
+    pub segments: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+impl From<Backup> for BackupReport {
+    fn from(backup: Backup) -> Self {
+        let segments = backup.segments();
+        let tables = backup.catalogue.tables.into_values().map(|table| table.name).collect();
+        Self { tables, segments, bytes: backup.bytes }
+    }
+}
+
+/// A directory that keeps a backup, or will.
+///
+/// # Errors
+/// [`DurabilityError`].
+pub fn directory_archive(path: &Path) -> Result<DirectoryArchive, DurabilityError> {
+    Ok(DirectoryArchive::new(Arc::new(RealDisk::open_directory(path)?)))
+}
+
+/// Copies a directory of data to `archive`, while a server may use it, and tells `progress` of the bytes
+/// copied. The backup is what the directory held at one instant of the call.
+///
+/// # Errors
+/// [`DurabilityError`]; then the archive holds files that are no backup.
+pub fn back_up_data(
+    directory: &Path,
+    archive: &dyn Archive,
+    mut progress: impl FnMut(u64),
+) -> Result<BackupReport, DurabilityError> {
+    back_up(&RealDisk::open_directory(directory)?, archive, &mut progress).map(BackupReport::from)
+}
+
+/// Makes a directory of data, which is empty or not there yet, of the backup in `archive`, and tells
+/// `progress` of the bytes copied. All that a server would read was checked when this returns.
+///
+/// # Errors
+/// [`DurabilityError`]; then no server uses the directory.
+pub fn restore_data(
+    archive: &dyn Archive,
+    directory: &Path,
+    mut progress: impl FnMut(u64),
+) -> Result<BackupReport, DurabilityError> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::make(directory)?);
+    restore(archive, &disk, &mut progress).map(BackupReport::from)
 }

@@ -124,7 +124,9 @@ pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
 pub use conditional::{Added, Exchanges, Swapped};
-pub use data::{DataRecord, DataReport, DataTable, read_data};
+pub use data::{
+    BackupReport, DataRecord, DataReport, DataTable, back_up_data, directory_archive, read_data, restore_data,
+};
 pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::TableOptions;
 pub use error::{ConnectError, NotBuilt, TableError, with_causes};
@@ -136,7 +138,7 @@ pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, Origin, PoolError, ReadError,
     WriteError,
 };
-pub use farsight_durability::DurabilityError;
+pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
 #[cfg(feature = "verbs")]

@@ -1,6 +1,7 @@
 //! Servers with a directory of data, killed while clients write.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farsight::{Client, Options, WriteOutcome};
@@ -12,6 +13,8 @@ use crate::process::{Serve, program, start, wait};
 /// Kills of one server, one after the other.
 const KILLS: u64 = 5;
 const WRITERS: u64 = 4;
+/// Backups of one server.
+const BACKUPS: u64 = 3;
 /// Keys of a writer that it writes again and again; all others are new ones.
 const REWRITTEN: u64 = 50;
 /// Where a writer's new keys begin.
@@ -28,9 +31,20 @@ fn client(serve: &Serve, over: &str) -> Client {
 
 /// Writes until the server is gone: counts up, and notes what was acknowledged.
 fn write(client: &Client, writer: u64, from: u64, acknowledged: &Acknowledged) {
+    write_until(client, writer, from, acknowledged, || false);
+}
+
+/// [`write`], until `is_done`.
+fn write_until(
+    client: &Client,
+    writer: u64,
+    from: u64,
+    acknowledged: &Acknowledged,
+    is_done: impl Fn() -> bool,
+) {
     let table = client.create_table::<u64>("counted", 16).expect("a table");
     let mut session = table.session(Options::default()).expect("a session");
-    for count in from.. {
+    for count in (from..).take_while(|_| !is_done()) {
         let value = [count, writer].map(u64::to_le_bytes).concat();
         let (own, new) = ((writer << 32) + count % REWRITTEN, (writer << 32) + NEW + count);
         let put = session.put(own, &value).and_then(|_| session.put(new, &value));
@@ -105,6 +119,49 @@ fn every_acknowledged_write_survives_kills_over_tcp() {
 #[test]
 fn kills_lose_nothing_that_is_acknowledged_in_memory() {
     kill_again_and_again("shm://", "memory");
+}
+
+/// Backups are made of a server under writers; each is a server that has all that was acknowledged before.
+#[test]
+fn a_backup_of_a_server_under_writers_has_all_that_was_acknowledged_before() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let data = path("data");
+    let serve = Serve::start_with(tempfile::tempdir().expect("a temporary directory"), &["--data", &data]);
+    let (acknowledged, is_done) = (Mutex::new(vec![0; WRITERS as usize]), AtomicBool::new(false));
+    let backups: Vec<(String, Vec<u64>)> = std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (serve, acknowledged, is_done) = (&serve, &acknowledged, &is_done);
+            let stop = || is_done.load(Ordering::Relaxed);
+            scope.spawn(move || write_until(&client(serve, "shm://"), writer, 1, acknowledged, stop));
+        }
+        let backups = (0..BACKUPS).map(|number| {
+            std::thread::sleep(Duration::from_millis(200));
+            let before = acknowledged.lock().expect("no panic").clone();
+            let place = path(&format!("backup-{number}"));
+            let made = wait(start(program().args(["backup", &data, &place])));
+            assert_eq!(made.code, Some(0), "{made:?}");
+            assert!(made.out.contains("tables 1"), "{made:?}");
+            (place, before)
+        });
+        let backups = backups.collect();
+        is_done.store(true, Ordering::Relaxed);
+        backups
+    });
+    for (number, (place, before)) in backups.iter().enumerate() {
+        let data = path(&format!("restored-{number}"));
+        let restored = wait(start(program().args(["restore", place, &data])));
+        assert_eq!(restored.code, Some(0), "{restored:?}");
+        let serve =
+            Serve::start_with(tempfile::tempdir().expect("a temporary directory"), &["--data", &data]);
+        assert!(check(&client(&serve, "shm://"), before) > 0);
+        let again = wait(start(program().args(["restore", place, &data]))).into_error("restore");
+        assert!(again.contains("in use by another process"), "{again}");
+    }
+    let again = wait(start(program().args(["backup", &data, &backups[0].0]))).into_error("backup");
+    assert!(again.contains("a place of its own"), "{again}");
+    let none = wait(start(program().args(["restore", &path("none"), &path("new")]))).into_error("restore");
+    assert!(none.contains("none"), "{none}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A program over a directory of data, beside what a map knows of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use farsight_base::prng::SplitMix64;
-use farsight_durability::disk::SimulatedDisk;
+use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
     CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Record, Recovered,
     Recovering, SnapshotWriter, Store, recover,
@@ -72,13 +72,20 @@ impl Program {
 
     /// Runs it on a disk, until something fails that is more than a full disk.
     pub(crate) fn run(&self, disk: &SimulatedDisk) -> Run {
+        self.run_watched(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &History::default())
+    }
+
+    /// [`Program::run`], whose states others look at meanwhile.
+    pub(crate) fn run_watched(&self, disk: &Arc<dyn Disk>, history: &History) -> Run {
         let mut running = Running {
             random: SplitMix64::new(self.seed),
             durability: self.durability,
             tables: Tables::default(),
-            possible: vec![Tables::default()],
+            possible: Vec::new(),
+            history,
             next_table: 0,
         };
+        running.note(Tables::default());
         let outcome = match running.lives(disk) {
             Ok(()) => Outcome::Done,
             Err(_) => Outcome::Failed,
@@ -87,15 +94,46 @@ impl Program {
     }
 }
 
+/// The states of a program, in their order.
+#[derive(Default)]
+pub(crate) struct History {
+    states: Mutex<Vec<Tables>>,
+    /// Which of them was acknowledged last.
+    acknowledged: Mutex<usize>,
+}
+
+impl History {
+    /// Which state was acknowledged last.
+    pub(crate) fn acknowledged(&self) -> usize {
+        *self.acknowledged.lock().expect("no panic")
+    }
+
+    /// Recovers `disk`, and compares.
+    ///
+    /// # Panics
+    /// If it finds anything else than one of the states from `first` on.
+    pub(crate) fn check(&self, disk: &SimulatedDisk, first: usize, what: &str) {
+        let found = recovered(disk, what).0;
+        let states = self.states.lock().expect("no panic");
+        let is_there = states[first..].iter().any(|state| state.tables == found.tables);
+        assert!(is_there, "{what}: found {found:#?}, possible {:#?}", &states[first..]);
+    }
+}
+
+fn recovered(disk: &SimulatedDisk, what: &str) -> (Tables, Recovered) {
+    let store = Store::open(Arc::new(disk.clone())).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut found = Tables::default();
+    let recovered = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
+    (found, recovered)
+}
+
 impl Run {
     /// Recovers `disk`, and compares.
     ///
     /// # Panics
     /// If it finds anything else than what may be there.
     pub(crate) fn check(&self, disk: &SimulatedDisk, what: &str) {
-        let store = Store::open(Arc::new(disk.clone())).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let mut found = Tables::default();
-        let recovered = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let (found, recovered) = recovered(disk, what);
         let state = self.possible.iter().find(|state| state.tables == found.tables);
         let possible = &self.possible;
         let state = state.unwrap_or_else(|| panic!("{what}: found {found:#?}, possible {possible:#?}"));
@@ -106,19 +144,20 @@ impl Run {
     }
 }
 
-struct Running {
+struct Running<'h> {
     random: SplitMix64,
     durability: Durability,
     tables: Tables,
     possible: Vec<Tables>,
+    history: &'h History,
     next_table: u32,
 }
 
-impl Running {
+impl Running<'_> {
     /// Two lives of a server, one after the other.
-    fn lives(&mut self, disk: &SimulatedDisk) -> Result<(), DurabilityError> {
+    fn lives(&mut self, disk: &Arc<dyn Disk>) -> Result<(), DurabilityError> {
         for _ in 0..2 {
-            let mut store = Store::open(Arc::new(disk.clone()))?;
+            let mut store = Store::open(Arc::clone(disk))?;
             let mut found = Tables::default();
             let Recovered { end, version_max, .. } = recover(&store, &mut found)?;
             assert_eq!(found.tables, self.tables.tables, "a life that ended well has lost nothing");
@@ -187,7 +226,7 @@ impl Running {
             tables
         });
         let changed: Vec<Tables> = changed.collect();
-        self.possible.extend(changed.clone());
+        changed.iter().cloned().for_each(|state| self.note(state));
         match change() {
             Ok(()) => self.possible = changed,
             Err(error) => {
@@ -210,7 +249,7 @@ impl Running {
             frame.push(table, kind, version, &key, &value).expect("short");
         }
         let durability = self.durability;
-        self.possible.push(after.clone());
+        self.note(after.clone());
         let appended = log.append(&mut frame);
         if let Err(DurabilityError::Full { .. }) = appended {
             self.possible.pop();
@@ -268,8 +307,16 @@ impl Running {
         Ok(())
     }
 
+    /// From now on recovery may find this state.
+    fn note(&mut self, state: Tables) {
+        self.history.states.lock().expect("no panic").push(state.clone());
+        self.possible.push(state);
+    }
+
     fn acknowledge(&mut self) {
         self.possible = vec![self.tables.clone()];
+        *self.history.acknowledged.lock().expect("no panic") =
+            self.history.states.lock().expect("no panic").len() - 1;
     }
 
     fn some_table(&mut self) -> Option<u32> {
