@@ -19,6 +19,7 @@ pub(crate) mod restore;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod tables;
 pub(crate) mod verify;

@@ -129,6 +129,12 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`CatalogueError`].
     fn pending_training(&self) -> Result<u64, CatalogueError>;
 
+    /// Makes a snapshot of each table of each node, and waits for them.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] by a node without a directory of data, or where that failed.
+    fn snapshot(&self) -> Result<(), CatalogueError>;
+
     /// The statistics of each node, the coordinator first.
     ///
     /// # Errors

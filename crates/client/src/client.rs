@@ -142,6 +142,15 @@ impl Client {
         Ok(self.node_stats()?.swap_remove(0))
     }
 
+    /// Makes a snapshot of each table in the directory of data of each node, and waits until they are durable.
+    /// The log before them goes.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] by a node without a directory, or where that failed.
+    pub fn snapshot(&self) -> Result<(), CatalogueError> {
+        self.shared.in_one_epoch(|backend| backend.snapshot())
+    }
+
     /// Sub-models that wait to be retrained by server or memory nodes, over all tables. ROLEX's tables are
     /// not among them: their trainers keep no queue.
     ///

@@ -276,6 +276,15 @@ impl Client {
         self.inner.node_stats()
     }
 
+    /// Makes a snapshot of each table in the server's directory of data, and waits until they are durable.
+    /// Recovery begins with them; the log before them goes. Writers and readers go on meanwhile.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] by a server without a directory, or where that failed.
+    pub fn snapshot(&self) -> Result<(), CatalogueError> {
+        self.inner.snapshot()
+    }
+
     /// Sub-models that wait to be retrained by the server or the memory nodes, over all tables: zero when the
     /// models have caught up with the writes. ROLEX's tables are not among them: who trains those keeps no
     /// queue.

@@ -10,6 +10,7 @@ mod group;
 mod load;
 mod queue;
 mod recovery;
+mod rounds;
 mod sequencer;
 mod snapshots;
 
@@ -22,10 +23,12 @@ use farsight_base::ClientId;
 use farsight_durability::disk::Disk;
 use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, Request, ServerError, TableDefinition, TableId, TableLayout, ValueKind,
+    DataStats, ErrorCode, HEADER_BYTES, Request, ServerError, TableDefinition, TableId, TableLayout,
+    ValueKind,
 };
 
 use self::queue::{Due, Queue, WaitingCall};
+use self::rounds::Rounds;
 use crate::engine::{Call, Executed};
 use crate::signal::Signal;
 use crate::{NodeState, StartError};
@@ -94,6 +97,7 @@ pub(crate) struct Durable {
     applied: Mutex<Applied>,
     /// Raised when snapshots may be due.
     snapshot_signal: Signal,
+    rounds: Rounds,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -116,6 +120,7 @@ impl Durable {
             queue: Queue::default(),
             applied: Mutex::new(Applied { snapshots_at_bytes: options.snapshot_bytes, ..Applied::default() }),
             snapshot_signal: Signal::default(),
+            rounds: Rounds::default(),
         }))
     }
 
@@ -150,6 +155,34 @@ impl Durable {
             WaitingCall { client: call.client, request: frame.to_vec(), reply: call.answer_later() };
         self.queue.push(Due::Call(waiting));
         Some(Ok(Executed::operations(operations as u64)))
+    }
+
+    /// Begins a snapshot of each table, as soon as those under way are made; returns their round.
+    pub(crate) fn begin_snapshots(&self) -> u64 {
+        let round = self.rounds.want();
+        self.snapshot_signal.raise();
+        round
+    }
+
+    /// Whether the snapshots of a round are made; or why they are not.
+    pub(crate) fn are_snapshots_made(&self, round: u64) -> Result<bool, ServerError> {
+        self.rounds.has_ended(round).map_err(|why| {
+            let text = format!("no snapshot was made, and the log keeps all: {why}");
+            ServerError::new(ErrorCode::OutOfResources, text)
+        })
+    }
+
+    /// Its statistics.
+    pub(crate) fn stats(&self) -> DataStats {
+        let Applied { position, appended_bytes, .. } = *self.applied();
+        let first_segment = self.store().catalogue().first_segment;
+        DataStats {
+            acknowledges_durable: self.ack == Ack::Durable,
+            log_bytes: appended_bytes,
+            segments: (position.segment + 1).saturating_sub(first_segment),
+            waiting_bytes: self.queue.waiting_bytes() as u64,
+            snapshot_rounds: self.rounds.ended(),
+        }
     }
 
     /// Ends what was begun for clients that have ended.
@@ -243,7 +276,7 @@ impl Durable {
     }
 
     fn are_snapshots_due(&self) -> bool {
-        self.applied().are_snapshots_due()
+        self.rounds.is_one_wanted() || self.applied().are_snapshots_due()
     }
 
     /// The next snapshots are due when the log has grown from `appended_bytes` by more than `live_bytes`.

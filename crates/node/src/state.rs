@@ -131,6 +131,7 @@ impl NodeState {
             operations: self.operations.load(Ordering::Relaxed),
             compute_nodes: compute_nodes.connected(),
             fenced: compute_nodes.fenced(),
+            data: self.durable.as_ref().map(|durable| durable.stats()),
             place: self.tables.place().cloned(),
             tables: Vec::new(),
         }

@@ -148,6 +148,14 @@ pub enum ControlRequest {
     },
     /// Waits for nothing and trains what is pending; answered at once with the pending count as `u64`.
     PendingTraining,
+    /// Begins a snapshot of each table, in the node's directory of data. Answered by the number of this round
+    /// of snapshots, a `u64`; refused without a directory.
+    BeginSnapshots,
+    /// Whether the snapshots of a round are made. Answered by a `bool`; refused if they failed.
+    AreSnapshotsMade {
+        /// The round.
+        round: u64,
+    },
 }
 
 impl ControlRequest {

@@ -44,7 +44,8 @@ pub use reply::{
 };
 pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use stats::{
-    BlockSpaceStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats, TreeStats,
+    BlockSpaceStats, DataStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats,
+    TreeStats,
 };
 pub use value_entries::{VALUE_ENTRY_HEAD_BYTES, ValueEntries};
 pub use wire::Words;

@@ -31,10 +31,27 @@ pub struct NodeStats {
     pub compute_nodes: u64,
     /// Compute nodes fenced so far.
     pub fenced: u64,
+    /// What it keeps on a disk; `None` if that is nothing.
+    pub data: Option<DataStats>,
     /// Its place among the nodes for which its tables were made, once there is one.
     pub place: Option<PoolPlace>,
     /// One entry a table.
     pub tables: Vec<TableStats>,
+}
+
+/// What a node says of its directory of data.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DataStats {
+    /// True if writes are acknowledged when they are durable, false if when they are in memory.
+    pub acknowledges_durable: bool,
+    /// Bytes appended to the log since the node began.
+    pub log_bytes: u64,
+    /// Segments of the log that a recovery would read.
+    pub segments: u64,
+    /// Bytes of calls that wait for the log.
+    pub waiting_bytes: u64,
+    /// Rounds of snapshots since the node began, one of each table.
+    pub snapshot_rounds: u64,
 }
 
 /// One address at which a server listens.

@@ -98,6 +98,7 @@ fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
             ("up", duration(node.uptime_s)),
             ("processor time", duration(node.cpu_s)),
             ("memory", memory_text(node)),
+            ("directory of data", data_text(node)),
             ("place in its pool", place),
             ("clients", clients_text(node)),
             ("compute nodes", format!("{}, {} fenced", node.compute_nodes, node.fenced)),
@@ -112,6 +113,19 @@ fn memory_text(node: &NodeStats) -> String {
     let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), size::text);
     let limit = node.memory_limit_bytes.map(|limit| format!(" of at most {}", bytes(Some(limit))));
     format!("{}{}", bytes(node.memory_bytes), limit.unwrap_or_default())
+}
+
+/// What it keeps on a disk.
+fn data_text(node: &NodeStats) -> String {
+    let Some(data) = &node.data else { return "none: a restart loses all tables".to_owned() };
+    let when = if data.acknowledges_durable { "durable" } else { "in memory" };
+    format!(
+        "writes are acknowledged when {when}\n{} of log since the start, segments kept {}, {} wait for it\nrounds of snapshots {}",
+        size::text(data.log_bytes),
+        data.segments,
+        size::text(data.waiting_bytes),
+        data.snapshot_rounds
+    )
 }
 
 /// How many there are, and at which address where there are several.

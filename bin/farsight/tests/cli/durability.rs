@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Serve, program, start, wait};
 
-/// Kills of one server, one after the other.
-const KILLS: u64 = 5;
+/// Kills of one server, one after the other: a hundred in the three tests.
+const KILLS: u64 = 34;
 const WRITERS: u64 = 4;
 /// Backups of one server.
 const BACKUPS: u64 = 3;
@@ -59,6 +59,21 @@ fn write_until(
     }
 }
 
+/// Reads what the lives before have acknowledged, until the server is gone.
+fn read(client: &Client, acknowledged: &[u64]) {
+    let table = client.table::<u64>("counted").expect("it came back");
+    let mut session = table.session(Options::default()).expect("a session");
+    for round in 0_u64.. {
+        let writer = round % WRITERS;
+        let count = 1 + round * 7919 % acknowledged[writer as usize].max(1);
+        match session.get((writer << 32) + NEW + count) {
+            Ok(Some(found)) => assert_eq!(found.value[..8], count.to_le_bytes()),
+            Ok(None) => panic!("write {count} of writer {writer} is lost"),
+            Err(_) => return,
+        }
+    }
+}
+
 /// Every write that was acknowledged is there.
 fn check(client: &Client, acknowledged: &[u64]) -> u64 {
     let table = client.table::<u64>("counted").expect("it came back");
@@ -95,7 +110,16 @@ fn kill_again_and_again(over: &str, ack: &str) {
                 let (serve, acknowledged, from) = (&serve, &acknowledged, before[writer as usize] + 1);
                 scope.spawn(move || write(&client(serve, over), writer, from, acknowledged));
             }
-            std::thread::sleep(Duration::from_millis(150 + 70 * kill));
+            // The first life has no table until a writer has made it.
+            if kill > 0 {
+                scope.spawn(|| read(&client(&serve, over), &before));
+            }
+            // Every other life is killed while it makes snapshots, or behind them.
+            if kill % 2 == 1 {
+                let client = client(&serve, over);
+                scope.spawn(move || while client.snapshot().is_ok() {});
+            }
+            std::thread::sleep(Duration::from_millis(100 + 40 * (kill % 5)));
             kill_process(Pid::from_child(&serve.child), Signal::KILL).expect("the server is there");
         });
         let last = acknowledged.lock().expect("no panic").clone();
@@ -173,6 +197,11 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
     serve.ok(&["put", "prices", "1", "one"]);
     serve.ok(&["put", "prices", "2", "two"]);
     serve.ok(&["delete", "prices", "1"]);
+    let stats = serve.ok(&["stats"]);
+    assert!(
+        stats.contains("acknowledged when durable") && stats.contains("rounds of snapshots 0"),
+        "{stats}"
+    );
     let used = serve.fails(&["verify", &data]);
     assert!(used.contains("in use by another process"), "{used}");
     let second = program().args(["serve", "--data", &data, "--socket", "/tmp/never.sock"]).output();

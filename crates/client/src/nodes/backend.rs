@@ -2,12 +2,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats, EngineKind};
-use farsight_protocol::{ControlRequest, NodeStats, TableInfo};
+use farsight_protocol::{ControlRequest, ErrorCode, NodeStats, ServerError, TableInfo};
 
 use super::{Known, Nodes};
 use crate::CatalogueError;
@@ -15,6 +15,10 @@ use crate::attached::Operations;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
 use crate::bulk_load::BulkLoad;
 use crate::engine::OpenedTable;
+
+/// Between two questions whether snapshots are made, and in all.
+const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
+const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// A table of these nodes.
 struct NodesTable<C: Connection> {
@@ -117,6 +121,22 @@ impl<C: Connection> Backend for Nodes<C> {
 
     fn pending_training(&self) -> Result<u64, CatalogueError> {
         (0..self.count()).map(|node| self.ask::<u64>(node, &ControlRequest::PendingTraining)).sum()
+    }
+
+    fn snapshot(&self) -> Result<(), CatalogueError> {
+        let (begin, begun) = (ControlRequest::BeginSnapshots, Instant::now());
+        let rounds = (0..self.count()).map(|node| self.ask::<u64>(node, &begin));
+        for (node, round) in rounds.collect::<Result<Vec<u64>, _>>()?.into_iter().enumerate() {
+            while !self.ask::<bool>(node, &ControlRequest::AreSnapshotsMade { round })? {
+                if begun.elapsed() > SNAPSHOT_WAIT_MAX {
+                    let text = format!("its snapshots are not made after {SNAPSHOT_WAIT_MAX:?}");
+                    let source = ServerError::new(ErrorCode::OutOfResources, text);
+                    return Err(CatalogueError::Refused { peer: self.peer(node).to_owned(), source });
+                }
+                std::thread::sleep(SNAPSHOT_PAUSE);
+            }
+        }
+        Ok(())
     }
 
     fn node_stats(&self) -> Result<Vec<NodeStats>, CatalogueError> {

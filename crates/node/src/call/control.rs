@@ -1,10 +1,11 @@
 //! Control: the catalogue and statistics.
 
 use farsight_base::ClientId;
-use farsight_protocol::{ControlRequest, NodeHello, ReplyWriter, ServerError};
+use farsight_protocol::{ControlRequest, ErrorCode, NodeHello, ReplyWriter, ServerError};
 use serde::Serialize;
 
 use super::Calls;
+use crate::durable::Durable;
 
 impl Calls {
     pub(super) fn control(
@@ -62,9 +63,20 @@ impl Calls {
                 }
                 answer.push_control(&pending);
             }
+            ControlRequest::BeginSnapshots => answer.push_control(&self.durable()?.begin_snapshots()),
+            ControlRequest::AreSnapshotsMade { round } => {
+                answer.push_control(&self.durable()?.are_snapshots_made(round)?);
+            }
             of_a_pool => self.pool(client, of_a_pool, answer)?,
         }
         Ok(0)
+    }
+
+    fn durable(&self) -> Result<&Durable, ServerError> {
+        self.state.durable.as_deref().ok_or_else(|| {
+            let text = "this node keeps its tables in memory alone: start it with --data DIR";
+            ServerError::new(ErrorCode::BadRequest, text.to_owned())
+        })
     }
 
     /// Answers with the first of `entries`, as many as the reply carries.

@@ -55,7 +55,7 @@ struct Waiting {
 impl Queue {
     /// Refuses a request of so many bytes if too many wait.
     pub(super) fn check_room(&self, bytes: usize) -> Result<(), ServerError> {
-        let waiting = self.lock().bytes;
+        let waiting = self.waiting_bytes();
         if waiting + bytes <= WAITING_MAX {
             return Ok(());
         }
@@ -63,6 +63,11 @@ impl Queue {
             "{waiting} B of writes wait for the disk, at most {WAITING_MAX} B do: it does not follow. Try again later"
         );
         Err(ServerError::new(ErrorCode::OutOfResources, text))
+    }
+
+    /// Bytes of requests that wait.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.lock().bytes
     }
 
     /// Appends work.

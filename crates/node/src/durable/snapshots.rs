@@ -46,7 +46,12 @@ impl Snapshots {
             if stop.is_raised() || !self.durable.are_snapshots_due() || self.state.failure().is_some() {
                 continue;
             }
+            self.durable.rounds.begin();
             let taken = self.take(stop);
+            let failure = taken.as_ref().err().map(ToString::to_string);
+            self.durable
+                .rounds
+                .end(failure.or_else(|| stop.is_raised().then(|| "the server ends".to_owned())));
             if let Some(error) = taken.err().filter(|_| !stop.is_raised()) {
                 report(format_args!("no snapshot was made, and the log keeps all: {error}"));
                 self.durable.snapshot_signal.wait(RETRY_PAUSE);
