@@ -121,9 +121,7 @@ impl XClient {
             self.leaves.resize(keys_together::<Q>(), LeafNumber::NONE);
             self.prefetch_plans(&scans[..count]);
             for (index, scan) in scans[..count].iter().enumerate() {
-                let mut window = Window::new(index * slots, slots);
-                self.plan(queue, &mut window, direction, *scan);
-                planned[index] = window.in_flight();
+                planned[index] = self.plan(queue, (index * slots, slots), direction, *scan);
             }
             queue.doorbell()?;
         }

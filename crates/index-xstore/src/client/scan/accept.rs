@@ -202,8 +202,8 @@ impl XClient {
 /// Takes a leaf's lines, once they are there. Leaves behind it may be under way still.
 #[inline(always)]
 fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(), FabricError> {
-    // To drain a slot may mean to wait for all.
-    if !queue.is_complete(slot) {
+    // To drain a slot may mean to wait for all. READs that execute when they are taken wait for nothing.
+    if Q::GUARANTEES.read_before_completion && !queue.is_complete(slot) {
         queue.drain_slot(slot)?;
     }
     leaf::take(queue, slot, lines)
@@ -244,13 +244,15 @@ fn accept(
         Direction::Descending => pairs.append_leaf_descending(&of_leaf, cursor.key, cursor.remaining),
     };
     let Some(appended) = appended else { return Step::Changing };
+    let next = key_behind(fences, direction);
     // No leaf of an honest server holds a key beyond its fence: the next one's pairs would come out of order.
-    if appended > 0 && pairs.last_key().is_some_and(|last| !fences.contain(last)) {
+    let is_beyond = |next| pairs.last_key().is_some_and(|last| !direction.is_behind(next, last));
+    if appended > 0 && next.is_some_and(is_beyond) {
         pairs.truncate(before);
         return Step::Foreign;
     }
     cursor.remaining -= appended;
-    match key_behind(fences, direction) {
+    match next {
         Some(key) => cursor.key = key,
         None => cursor.at_end = true,
     }

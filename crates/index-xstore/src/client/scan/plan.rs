@@ -4,7 +4,7 @@
 //! Invariant: a plan is a guess. Each leaf posted stands within the region.
 
 use farsight_base::LeafNumber;
-use farsight_fabric::{CostClass, QueuePair};
+use farsight_fabric::{CostClass, QueuePair, Slot};
 use farsight_index::{Direction, ScanRequest};
 use farsight_protocol::SubModelsWanted;
 
@@ -17,18 +17,18 @@ use super::{leaves_from, leaves_wanted};
 const PATH_LEAVES_MAX: usize = 32;
 
 impl XClient {
-    /// Posts the READs of the leaves that a scan should need, or as many as the window has room for: none
-    /// without a route.
+    /// Posts the READs of the leaves that a scan should need, or as many as it has slots for, from the first
+    /// on. Returns how many: none without a route.
     #[inline(never)]
     pub(super) fn plan<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        window: &mut Window,
+        (first_slot, slots): (Slot, usize),
         direction: Direction,
         scan: ScanRequest,
-    ) {
-        let Some(model) = &self.model else { return };
-        let Some(route) = model.route(scan.from) else { return };
+    ) -> usize {
+        let Some(model) = &self.model else { return 0 };
+        let Some(route) = model.route(scan.from) else { return 0 };
         if !model.is_newest(route.generation) {
             let _ = model.locate_or_before(scan.from, &mut self.refreshes);
         }
@@ -42,11 +42,10 @@ impl XClient {
             let part_before = route.sub_model.part_before(route.last, scan.from);
             wanted = wanted.min(leaves_from(direction, part_before, scan.limit));
         }
-        let count = window.missing(wanted);
-        let to: (&XCache, &mut [LeafNumber]) = (&self.cache, &mut self.leaves);
+        let to = (&*self.cache, first_slot, &mut self.leaves[first_slot..][..wanted.min(slots)]);
         match direction {
-            Direction::Ascending => post(queue, to, window, route.leaves().take(count)),
-            Direction::Descending => post(queue, to, window, route.leaves_down().take(count)),
+            Direction::Ascending => post_first(queue, to, route.leaves()),
+            Direction::Descending => post_first(queue, to, route.leaves_down()),
         }
     }
 
@@ -118,6 +117,25 @@ impl XClient {
             }
         }
     }
+}
+
+/// Posts the READs of the first of these leaves in slots from `first` on, and notes which slot has which.
+/// Returns how many.
+#[inline(always)]
+fn post_first<Q: QueuePair>(
+    queue: &mut Q,
+    (cache, first, slots): (&XCache, Slot, &mut [LeafNumber]),
+    mut leaves: impl Iterator<Item = LeafNumber>,
+) -> usize {
+    let (region, reader) = (cache.region(), cache.reader());
+    let mut posted = 0;
+    for of_slot in slots {
+        let Some(leaf) = leaves.next() else { break };
+        *of_slot = leaf;
+        reader.post(queue, first + posted, region, leaf);
+        posted += 1;
+    }
+    posted
 }
 
 /// Posts the READs of these leaves of the cache's region, and notes which slot has which.

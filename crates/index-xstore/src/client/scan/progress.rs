@@ -72,7 +72,7 @@ impl Window {
     /// The slot of the leaf that is looked at next.
     #[inline]
     pub(super) fn oldest(&self) -> Slot {
-        self.slot(0)
+        self.first_slot + self.oldest
     }
 
     /// The slots of the leaves in flight behind the oldest.
