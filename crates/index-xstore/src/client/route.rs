@@ -1,6 +1,9 @@
 //! Predict and resolve: from a key to the leaves that may own it, without any READ.
 
+use std::ops::ControlFlow;
+
 use farsight_base::LeafNumber;
+use farsight_index::Direction;
 
 use super::block::CachedSubModel;
 use super::cache::{CachedModel, Generation};
@@ -46,50 +49,66 @@ impl CachedModel {
 }
 
 impl Route<'_> {
-    /// The leaves from the first candidate on, over as many sub-models as are cached; a leaf that two
-    /// sub-models share once.
+    /// Shows the leaves on a scan's way, over as many sub-models as are cached, until `visit` breaks. A leaf
+    /// that two sub-models share comes once.
     #[inline(always)]
-    pub(super) fn leaves(self) -> impl Iterator<Item = LeafNumber> {
-        let Self { generation, key, mut sub_model, first: mut position, .. } = self;
-        // Found when they are wanted: most scans end in one sub-model.
-        let mut behind = None;
-        let mut previous = LeafNumber::NONE;
-        std::iter::from_fn(
-            #[inline(always)]
-            move || {
-                loop {
-                    while position >= sub_model.leaf_count() {
-                        sub_model = behind.get_or_insert_with(|| generation.sub_models_behind(key)).next()?;
-                        position = 0;
-                    }
-                    let leaf = sub_model.leaf(position);
-                    position += 1;
-                    if leaf != previous {
-                        previous = leaf;
-                        return Some(leaf);
-                    }
-                }
-            },
-        )
+    pub(super) fn each_leaf(
+        self,
+        direction: Direction,
+        visit: impl FnMut(LeafNumber) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        match direction {
+            Direction::Ascending => self.each_leaf_up(visit),
+            Direction::Descending => self.each_leaf_down(visit),
+        }
     }
 
-    /// The leaves from the last candidate on downwards, over as many sub-models as are cached; a leaf that
-    /// two sub-models share once. It ends where a sub-model does not begin below the one before: its words
+    /// From the first candidate on.
+    #[inline(always)]
+    fn each_leaf_up(self, mut visit: impl FnMut(LeafNumber) -> ControlFlow<()>) -> ControlFlow<()> {
+        let Self { generation, key, mut sub_model, first, .. } = self;
+        let mut positions = first..sub_model.leaf_count();
+        let mut previous = LeafNumber::NONE;
+        // Found when they are wanted: most scans end in one sub-model.
+        let mut behind = None;
+        loop {
+            for position in positions {
+                let leaf = sub_model.leaf(position);
+                if leaf != previous {
+                    previous = leaf;
+                    visit(leaf)?;
+                }
+            }
+            let behind = behind.get_or_insert_with(|| generation.sub_models_behind(key));
+            let Some(next) = behind.next() else { return ControlFlow::Continue(()) };
+            sub_model = next;
+            positions = 0..sub_model.leaf_count();
+        }
+    }
+
+    /// From the last candidate on. It ends where a sub-model does not begin below the one before: its words
     /// are another's by now.
-    pub(super) fn leaves_down(self) -> impl Iterator<Item = LeafNumber> {
+    #[inline(never)]
+    fn each_leaf_down(self, mut visit: impl FnMut(LeafNumber) -> ControlFlow<()>) -> ControlFlow<()> {
         let Self { generation, key: mut first_key, mut sub_model, last, .. } = self;
         let mut end = last + 1;
         let mut previous = LeafNumber::NONE;
-        std::iter::from_fn(move || {
-            if end == 0 {
-                first_key = sub_model.first_key().checked_sub(1).filter(|key| *key < first_key)?;
-                sub_model = generation.at(generation.locate(first_key).place)?;
-                end = sub_model.leaf_count();
-                end -= u32::from(end > 1 && sub_model.leaf(end - 1) == previous);
+        loop {
+            for position in (0..end).rev() {
+                let leaf = sub_model.leaf(position);
+                if leaf != previous {
+                    previous = leaf;
+                    visit(leaf)?;
+                }
             }
-            end = end.checked_sub(1)?;
-            previous = sub_model.leaf(end);
-            Some(previous)
-        })
+            let before = sub_model.first_key().checked_sub(1).filter(|key| *key < first_key);
+            let Some(before) = before else { return ControlFlow::Continue(()) };
+            first_key = before;
+            let Some(next) = generation.at(generation.locate(first_key).place) else {
+                return ControlFlow::Continue(());
+            };
+            sub_model = next;
+            end = sub_model.leaf_count();
+        }
     }
 }

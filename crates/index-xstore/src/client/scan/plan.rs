@@ -3,14 +3,14 @@
 //!
 //! Invariant: a plan is a guess. Each leaf posted stands within the region.
 
-use farsight_base::LeafNumber;
+use std::ops::ControlFlow;
+
 use farsight_fabric::{CostClass, QueuePair, Slot};
 use farsight_index::{Direction, ScanRequest};
 use farsight_protocol::SubModelsWanted;
 
-use super::super::route::Route;
-use super::super::{XCache, XClient, XStoreError};
-use super::progress::{Progress, Window};
+use super::super::{XClient, XStoreError};
+use super::progress::Progress;
 use super::{leaves_from, leaves_wanted};
 
 /// Leaves of a plan for which one sub-model is fetched. For longer ones those beside it will be wanted next.
@@ -42,11 +42,17 @@ impl XClient {
             let part_before = route.sub_model.part_before(route.last, scan.from);
             wanted = wanted.min(leaves_from(direction, part_before, scan.limit));
         }
-        let to = (&*self.cache, first_slot, &mut self.leaves[first_slot..][..wanted.min(slots)]);
-        match direction {
-            Direction::Ascending => post_first(queue, to, route.leaves()),
-            Direction::Descending => post_first(queue, to, route.leaves_down()),
-        }
+        let (region, reader) = (self.cache.region(), self.cache.reader());
+        let leaves = &mut self.leaves[first_slot..][..wanted.min(slots)];
+        let mut posted = 0;
+        let _ = route.each_leaf(direction, |leaf| {
+            let Some(of_slot) = leaves.get_mut(posted) else { return ControlFlow::Break(()) };
+            *of_slot = leaf;
+            reader.post(queue, first_slot + posted, region, leaf);
+            posted += 1;
+            ControlFlow::Continue(())
+        });
+        posted
     }
 
     /// Plans from the cursor on, with nothing in flight, and rings. Fetches the sub-model that is missing.
@@ -96,60 +102,38 @@ impl XClient {
     /// Posts `count` leaves behind those in flight, or as many as are known.
     fn post_ahead<Q: QueuePair>(&mut self, queue: &mut Q, progress: &mut Progress, count: usize) {
         let Progress { direction, cursor, window, last, .. } = progress;
+        let (region, reader) = (self.cache.region(), self.cache.reader());
         let known = cursor.leaf.filter(|leaf| self.cache.is_leaf(*leaf));
         let is_in_flight = !window.is_empty();
         // The model names those in flight first, from the cursor on. The cursor's leaf is left out anyway.
         let is_known_first = is_in_flight && known == Some(self.leaves[window.oldest()]);
-        let behind = window.in_flight() - usize::from(is_known_first);
-        let first = known.filter(|_| !is_in_flight);
-        let route = self.model.as_ref().and_then(|model| model.route(cursor.key));
-        let is_passed = |leaf: &LeafNumber| leaf == last || Some(*leaf) == known;
-        let to: (&XCache, &mut [LeafNumber]) = (&self.cache, &mut self.leaves);
-        match direction {
-            Direction::Ascending => {
-                let named = route.map(Route::leaves).into_iter().flatten().skip_while(is_passed).skip(behind);
-                post(queue, to, window, first.into_iter().chain(named).take(count));
+        let mut behind = window.in_flight() - usize::from(is_known_first);
+        let (slots, mut missing) = (&mut self.leaves, count);
+        let mut post = |leaf| {
+            if missing == 0 {
+                return ControlFlow::Break(());
             }
-            Direction::Descending => {
-                let named = route.map(Route::leaves_down).into_iter().flatten();
-                let named = named.skip_while(is_passed).skip(behind);
-                post(queue, to, window, first.into_iter().chain(named).take(count));
-            }
+            missing -= 1;
+            let slot = window.push();
+            slots[slot] = leaf;
+            reader.post(queue, slot, region, leaf);
+            ControlFlow::Continue(())
+        };
+        if let Some(leaf) = known.filter(|_| !is_in_flight) {
+            let _ = post(leaf);
         }
-    }
-}
-
-/// Posts the READs of the first of these leaves in slots from `first` on, and notes which slot has which.
-/// Returns how many.
-#[inline(always)]
-fn post_first<Q: QueuePair>(
-    queue: &mut Q,
-    (cache, first, slots): (&XCache, Slot, &mut [LeafNumber]),
-    mut leaves: impl Iterator<Item = LeafNumber>,
-) -> usize {
-    let (region, reader) = (cache.region(), cache.reader());
-    let mut posted = 0;
-    for of_slot in slots {
-        let Some(leaf) = leaves.next() else { break };
-        *of_slot = leaf;
-        reader.post(queue, first + posted, region, leaf);
-        posted += 1;
-    }
-    posted
-}
-
-/// Posts the READs of these leaves of the cache's region, and notes which slot has which.
-#[inline(always)]
-fn post<Q: QueuePair>(
-    queue: &mut Q,
-    (cache, slots): (&XCache, &mut [LeafNumber]),
-    window: &mut Window,
-    leaves: impl Iterator<Item = LeafNumber>,
-) {
-    let (region, reader) = (cache.region(), cache.reader());
-    for leaf in leaves {
-        let slot = window.push();
-        slots[slot] = leaf;
-        reader.post(queue, slot, region, leaf);
+        let Some(route) = self.model.as_ref().and_then(|model| model.route(cursor.key)) else { return };
+        let mut is_passed = true;
+        let _ = route.each_leaf(*direction, |leaf| {
+            is_passed &= leaf == *last || Some(leaf) == known;
+            if is_passed {
+                return ControlFlow::Continue(());
+            }
+            if behind > 0 {
+                behind -= 1;
+                return ControlFlow::Continue(());
+            }
+            post(leaf)
+        });
     }
 }
