@@ -17,6 +17,7 @@
 //! | [`figures`] | results as pictures |
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
 //! | [`simulated`] | YCSB on the simulated fabric, where verbs have prices |
+//! | [`verb_mixes`] | the verbs of FlexKV and its rivals where they have prices |
 //! | [`report`] | the record of a result, its JSON and its table |
 //! | [`whole_file`] | files that hold a whole result or the one before |
 
@@ -32,5 +33,6 @@ pub mod machine;
 pub mod model_survey;
 pub mod report;
 pub mod simulated;
+pub mod verb_mixes;
 pub mod whole_file;
 pub mod workload;

@@ -7,6 +7,7 @@
 mod change;
 mod comparison;
 mod inserts;
+mod mixes;
 mod model;
 mod simulated;
 mod table;
@@ -23,6 +24,7 @@ pub use change::{
 };
 pub use comparison::{ComparedStore, Comparison, Rate, Work};
 pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
+pub use mixes::{MixRecord, RatioRecord, mix_table, ratio_table};
 pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};
 pub use simulated::{PartRecord, SensitivityRow, SimulatedRecord, simulated_table};
 pub use table::{table, thousands};

@@ -113,7 +113,7 @@ impl SimulatedPlan {
     /// The constants of the profile that have a band.
     #[must_use]
     pub fn uncertain(&self) -> Vec<&Constant> {
-        self.profile.constants().iter().filter(|constant| constant.low < constant.high).collect()
+        uncertain(&self.profile)
     }
 
     /// Runs it with each constant at both ends of its band, on as many threads as the machine has cores.
@@ -207,6 +207,11 @@ impl SimulatedPlan {
             sensitivity: Vec::new(),
         }
     }
+}
+
+/// The constants of a profile that have a band.
+pub(crate) fn uncertain(profile: &Profile) -> Vec<&Constant> {
+    profile.constants().iter().filter(|constant| constant.low < constant.high).collect()
 }
 
 fn operations_of(ends: &[ThreadEnd]) -> u64 {

@@ -138,7 +138,8 @@ fn engine_table(records: &[SimulatedRecord]) -> String {
         writeln!(text, "{} ms of virtual time each; how busy the parts were:", first.virtual_seconds * 1e3);
     let _ = writeln!(text, "{}", utilization(records));
     for record in records.iter().filter(|record| !record.sensitivity.is_empty()) {
-        text.push_str(&sensitivity(record));
+        let of = format!("{} ({})", record.workload, record.distribution);
+        text.push_str(&sensitivity(&of, record.throughput_ops_per_s, &record.sensitivity));
     }
     text
 }
@@ -191,13 +192,13 @@ fn utilization(records: &[SimulatedRecord]) -> Table {
     table(&header, rows, &[0])
 }
 
-fn sensitivity(record: &SimulatedRecord) -> String {
-    let base = record.throughput_ops_per_s;
+/// What uncertain constants do to the result `of` something, which is `base` operations a second.
+pub(super) fn sensitivity(of: &str, base: f64, rows: &[SensitivityRow]) -> String {
     let span = |row: &SensitivityRow| {
         let (low, high) = (row.ops_per_s_at_low, row.ops_per_s_at_high);
         (low.max(high).max(base) - low.min(high).min(base)) / base
     };
-    let mut sorted: Vec<&SensitivityRow> = record.sensitivity.iter().collect();
+    let mut sorted: Vec<&SensitivityRow> = rows.iter().collect();
     sorted.sort_by(|a, b| span(b).total_cmp(&span(a)));
     let (shown, others): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|row| span(row) >= WORTH_A_ROW);
     let rows = shown.into_iter().map(|row| {
@@ -215,13 +216,8 @@ fn sensitivity(record: &SimulatedRecord) -> String {
         ]
     });
     let header = ["constant", "value", "band", "M ops/s\nat the least", "M ops/s\nat the most", "change"];
-    let mut text = format!(
-        "sensitivity of {} ({}), {:.1} M ops/s:\n{}\n",
-        record.workload,
-        record.distribution,
-        base / 1e6,
-        table(&header, rows, &[0, 1, 2])
-    );
+    let mut text =
+        format!("sensitivity of {of}, {:.1} M ops/s:\n{}\n", base / 1e6, table(&header, rows, &[0, 1, 2]));
     if !others.is_empty() {
         let _ = writeln!(text, "less than {}:", percent(WORTH_A_ROW));
         for names in others.chunks(NAMES_A_LINE) {
@@ -232,12 +228,16 @@ fn sensitivity(record: &SimulatedRecord) -> String {
     text
 }
 
-fn percent(fraction: f64) -> String {
+pub(super) fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 1e2)
 }
 
 /// A table whose columns of text stand to the left, and numbers to the right.
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, text_columns: &[usize]) -> Table {
+pub(super) fn table(
+    header: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+    text_columns: &[usize],
+) -> Table {
     let cell = |(column, text): (usize, &str)| {
         let alignment =
             if text_columns.contains(&column) { CellAlignment::Left } else { CellAlignment::Right };

@@ -54,10 +54,13 @@ pub use fault::{Fault, FlippedRead, Rule, Strikes};
 pub use host::{SimHost, SimPort};
 pub use kind::{Kind, Ordered, ReliableConnection, Weakest};
 pub use leaks::Held;
-pub use prices::{LinkPrices, NicPrices, Prices, ThreadPrices, Usage, Utilization};
+pub use prices::{
+    ADDRESS_BYTES, ATOMIC_BYTES, LinkPrices, NicPrices, Prices, ThreadPrices, Usage, Utilization, WORD_BYTES,
+};
 pub use profile::{Constant, EnginePrices, Profile, ProfileError};
 pub use queue::SimQueue;
 pub use region::SimRegion;
 pub use simulation::Simulation;
+pub use station::Station;
 pub use timing::Timing;
 pub use trace::{Place, Told};

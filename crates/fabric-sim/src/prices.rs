@@ -69,11 +69,11 @@ pub struct ThreadPrices {
 }
 
 /// Bytes of a READ's or WRITE's address and length in its request (the RETH of the InfiniBand architecture).
-pub(crate) const ADDRESS_BYTES: u64 = 16;
+pub const ADDRESS_BYTES: u64 = 16;
 /// Bytes of an atomic's address and operands (its AtomicETH).
-pub(crate) const ATOMIC_BYTES: u64 = 28;
+pub const ATOMIC_BYTES: u64 = 28;
 /// Bytes of the word that an atomic brings back.
-pub(crate) const WORD_BYTES: u64 = 8;
+pub const WORD_BYTES: u64 = 8;
 
 impl LinkPrices {
     /// What `payload_bytes` occupy a link.

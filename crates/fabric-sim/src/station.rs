@@ -7,7 +7,7 @@
 
 /// A part with one or more equal units.
 #[derive(Clone, Debug)]
-pub(crate) struct Station {
+pub struct Station {
     /// By unit: when it has done all that came so far.
     free_ps: Vec<u64>,
     /// Work that came so far, done or not.
@@ -15,19 +15,30 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    pub(crate) fn new(units: usize) -> Self {
+    /// An idle part.
+    ///
+    /// # Panics
+    /// If it has no unit.
+    #[must_use]
+    pub fn new(units: usize) -> Self {
         assert!(units > 0, "a part has units");
         Self { free_ps: vec![0; units], work_ps: 0 }
     }
 
     /// Takes work that comes at `now_ps`; returns when it is done. Callers ask in the order of their times.
-    pub(crate) fn serve(&mut self, now_ps: u64, work_ps: u64) -> u64 {
+    ///
+    /// # Panics
+    /// Never: a part has units.
+    pub fn serve(&mut self, now_ps: u64, work_ps: u64) -> u64 {
         let unit = (0..self.free_ps.len()).min_by_key(|unit| self.free_ps[*unit]).expect("a part has units");
         self.serve_by(unit, now_ps, work_ps)
     }
 
     /// [`Station::serve`] of work that one unit alone can do.
-    pub(crate) fn serve_by(&mut self, unit: usize, now_ps: u64, work_ps: u64) -> u64 {
+    ///
+    /// # Panics
+    /// If there is no such unit.
+    pub fn serve_by(&mut self, unit: usize, now_ps: u64, work_ps: u64) -> u64 {
         let free_ps = &mut self.free_ps[unit];
         *free_ps = now_ps.max(*free_ps) + work_ps;
         self.work_ps += work_ps;
@@ -36,21 +47,25 @@ impl Station {
 
     /// [`Station::serve`] for a link's far end: the packet whose last bit comes at `last_bit_ps` began to
     /// come one packet's time earlier.
-    pub(crate) fn pass(&mut self, last_bit_ps: u64, work_ps: u64) -> u64 {
+    pub fn pass(&mut self, last_bit_ps: u64, work_ps: u64) -> u64 {
         self.serve(last_bit_ps.saturating_sub(work_ps), work_ps)
     }
 
-    pub(crate) fn units(&self) -> usize {
+    /// Its units.
+    #[must_use]
+    pub fn units(&self) -> usize {
         self.free_ps.len()
     }
 
     /// Units that had work.
-    pub(crate) fn used_units(&self) -> usize {
+    #[must_use]
+    pub fn used_units(&self) -> usize {
         self.free_ps.iter().filter(|free_ps| **free_ps > 0).count()
     }
 
     /// Work done until `now_ps`, by all units. What is left of what came is done without a pause.
-    pub(crate) fn done_ps(&self, now_ps: u64) -> u64 {
+    #[must_use]
+    pub fn done_ps(&self, now_ps: u64) -> u64 {
         let left: u64 = self.free_ps.iter().map(|free_ps| free_ps.saturating_sub(now_ps)).sum();
         self.work_ps.saturating_sub(left)
     }

@@ -2,6 +2,7 @@
 
 mod change;
 mod inserts;
+mod mixes;
 mod model;
 mod simulated;
 
@@ -111,6 +112,7 @@ enum Action {
     Inserts(inserts::Inserts),
     Change(change::Change),
     Model(model::Model),
+    Mixes(mixes::Mixes),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -344,6 +346,7 @@ impl Bench {
             Some(Action::Inserts(inserts)) => inserts.run(),
             Some(Action::Change(change)) => change.run(),
             Some(Action::Model(model)) => model.run(),
+            Some(Action::Mixes(mixes)) => mixes.run(),
             Some(Action::Server(server)) => server.run(),
             Some(Action::FillCache(fill)) => fill.run(),
         }
