@@ -18,6 +18,7 @@ mod endless_scans;
 #[cfg(test)]
 mod found_by_seeds;
 mod garbage_queue;
+mod hash_index;
 mod leaf;
 mod leaf_writer;
 mod learned;
@@ -62,6 +63,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
     Target { name: "learned", run: learned::run, seeds: learned::seeds },
     Target { name: "log", run: log::run, seeds: log::seeds },
+    Target { name: "hash_index", run: hash_index::run, seeds: hash_index::seeds },
     Target { name: "value_block", run: value_block::run, seeds: value_block::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
     Target { name: "server", run: server::run, seeds: server::seeds },

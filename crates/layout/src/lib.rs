@@ -13,6 +13,7 @@
 
 mod entry;
 mod geometry;
+pub mod hash_index;
 mod image;
 mod in_place;
 #[cfg(any(shuttle, injected))]

@@ -14,6 +14,7 @@ use farsight_bench::workload::Workload;
 
 use super::{EXIT_INTERRUPTED, THREADS_MAX, seconds};
 use crate::results;
+use crate::size;
 
 const SECONDS_DEFAULT: f64 = 0.002;
 /// Compute nodes and memory nodes of the largest testbed.
@@ -67,6 +68,9 @@ pub(super) struct Mixes {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64)
         .range(1..=THREADS_MAX))]
     coroutines: u64,
+    /// A compute node's memory, for its cache and the index that it proxies
+    #[arg(long, value_name = "SIZE", default_value = "64000000", value_parser = size::parse)]
+    cache: u64,
     /// Keys
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64)
         .range(1..=1_000_000_000))]
@@ -135,6 +139,7 @@ impl Mixes {
             memory_nodes: self.memory_nodes as usize,
             client_threads: self.clients as usize,
             coroutines: self.coroutines as usize,
+            cache_bytes: self.cache,
             seconds: self.seconds,
             ..VerbMixPlan::of_paper(profile.clone(), system, workload)
         }
