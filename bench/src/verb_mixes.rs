@@ -1,14 +1,14 @@
 //! The verbs of FlexKV and its rivals on a testbed whose parts have prices.
 //!
-//! Invariant: this is no store. Nothing is stored, nothing is found, and no answer is checked: operations are
+//! Invariant: this is no store. Nothing is stored, nothing is found, and no answer is checked. Operations are
 //! the verbs that a system posts for them, with their sizes, in their order. So a result says what cards,
-//! links and cores allow a system, and nothing about what its program does besides.
+//! links and cores allow a system. It says nothing about what the system's program does besides.
 //!
-//! Protocol: clients' threads run coroutines, each one operation at a time. An operation's key, what caches
-//! have of it, and so its verbs are drawn ([`operations`]); the verbs are those of [`system`]; they pass
-//! machines that have one card each, whoever posts ([`network`]). A compute node's clients and its proxy share
-//! card and cores. Conflicts between operations cost nothing but the wait for a card's lock: a lost
-//! compare-and-swap is not repeated.
+//! Protocol: clients' threads run coroutines, each one operation at a time. An operation's key and what
+//! caches have of it are drawn ([`operations`]). Its verbs follow from that ([`system`]). They pass machines
+//! that have one card each ([`network`]), so a compute node's clients and its proxy share card and cores.
+//! Conflicts between operations cost nothing but the wait for a card's lock: a lost compare-and-swap is not
+//! repeated.
 
 mod network;
 mod operations;
@@ -25,9 +25,9 @@ use crate::report::{MixRecord, PartRecord, SensitivityRow};
 use crate::simulated::uncertain;
 use crate::workload::Workload;
 
-use network::{MachineSize, Network, Outcome, Role};
+use network::{MachineSize, Network, Role, WindowOutcome};
 use operations::{Drawn, Hits};
-use program::Thread;
+use program::ThreadPlace;
 use system::Costs;
 
 pub use popularity::Popularity;
@@ -78,8 +78,8 @@ pub struct VerbMixPlan {
 }
 
 impl VerbMixPlan {
-    /// The paper's testbed (FlexKV, section 5.1): 20 compute and 3 memory nodes, 200 clients of 8 coroutines,
-    /// 2 proxy threads, 64 MB a compute node, pairs of 128 B, three replicas.
+    /// The paper's testbed (FlexKV, section 5.1). It has 20 compute and 3 memory nodes, 200 clients of 8
+    /// coroutines, and three replicas of pairs of 128 B. A compute node has 2 proxy threads and 64 MB.
     #[must_use]
     pub fn of_paper(profile: Profile, system: System, workload: Workload) -> Self {
         Self {
@@ -214,12 +214,12 @@ impl VerbMixPlan {
     }
 
     /// The thread of each coroutine.
-    fn coroutines(&self) -> Vec<Thread> {
-        let threads = |number| (0..self.compute_nodes).map(move |machine| Thread { machine, number });
+    fn coroutines(&self) -> Vec<ThreadPlace> {
+        let threads = |number| (0..self.compute_nodes).map(move |machine| ThreadPlace { machine, number });
         (0..self.coroutines).flat_map(|_| (0..self.client_threads).flat_map(threads)).collect()
     }
 
-    fn record(&self, popularity: &Popularity, outcome: &Outcome, hits: Hits) -> MixRecord {
+    fn record(&self, popularity: &Popularity, outcome: &WindowOutcome, hits: Hits) -> MixRecord {
         let operations = outcome.latencies.operations() as f64;
         let an_operation = |count: u64| count as f64 / operations.max(1.0);
         let a_search = |count: u64| count as f64 / hits.searches.max(1) as f64;

@@ -1,16 +1,17 @@
 //! Machines with one card each, over which threads post [`super::program`]s.
 //!
 //! Invariant: a machine has one card, one link and one set of cores, whatever it does. So a compute node's
-//! clients and its proxy wait for each other, at the card as for a core. Each part takes its work in the order
-//! of time.
+//! clients and its proxy wait for each other, at the card as for a core. Each part takes its work in the
+//! order of time.
 //!
-//! Protocol. A thread has a queue of jobs, and does one of them at a time, once a core is free. A *stage* job
-//! builds the verbs and rings once a machine. A verb passes its card, its link and the way; the other link and
-//! card; and back. A call is a job of the called thread, whose answer leaves when the stages of the call have
-//! ended. A *completion* is a job again. A call of a thread of the same machine passes no card.
+//! Protocol. A thread has a queue of jobs, and does one of them at a time, once a core is free. A *stage*
+//! job builds the verbs and rings once for each machine. A verb passes its card, its link and the way. Then
+//! it passes the other link and card, and its answer comes back. A call is a job of the called thread. Its
+//! answer leaves when the stages of the call have ended. A *completion* is a job again. A call of a thread
+//! of the same machine passes no card.
 //!
-//! The parts and their prices are those of the priced fabric ([`farsight_fabric_sim`]); there a machine is
-//! either a client or a server, and a thread waits for all that it posted.
+//! Parts and prices are those of the priced fabric ([`farsight_fabric_sim`]), where a machine is either a
+//! client or a server.
 
 mod cards;
 mod events;
@@ -21,16 +22,16 @@ use std::time::Duration;
 
 use farsight_fabric_sim::{Prices, Station, Utilization};
 
-use super::program::{Call, Machine, Stage, Thread, Verb};
+use super::program::{Call, Machine, Stage, ThreadPlace, Verb};
 use crate::histogram::LatencyHistogram;
 use events::{Event, Events};
 
 /// Between the first operations of two coroutines, which would otherwise all ring at one moment.
 const STAGGER_PS: u64 = 37_000;
 
-/// Whatever draws the next operation of a coroutine.
+/// What draws the next operation of a coroutine.
 pub(super) trait Operations {
-    fn next(&mut self, from: Thread) -> Vec<Stage>;
+    fn next(&mut self, from: ThreadPlace) -> Vec<Stage>;
 }
 
 /// What a machine is for.
@@ -61,7 +62,7 @@ pub(super) struct Counts {
 }
 
 /// What happened within the window.
-pub(super) struct Outcome {
+pub(super) struct WindowOutcome {
     pub(super) latencies: LatencyHistogram,
     pub(super) counts: Counts,
     pub(super) usage: Vec<Utilization>,
@@ -74,10 +75,10 @@ struct Node {
     link_in: Station,
     atomic_locks: Station,
     cores: Station,
-    threads: Vec<Worker>,
+    threads: Vec<ThreadState>,
 }
 
-struct Worker {
+struct ThreadState {
     jobs: VecDeque<Job>,
     /// The work of the job that it does, once it is busy with one.
     busy_with_ps: Option<u64>,
@@ -85,7 +86,7 @@ struct Worker {
     done_ps: u64,
 }
 
-impl Worker {
+impl ThreadState {
     fn new() -> Self {
         Self { jobs: VecDeque::new(), busy_with_ps: None, done_ps: 0 }
     }
@@ -102,7 +103,7 @@ enum Job {
 
 /// A coroutine's operation, or a call that is served.
 struct Task {
-    thread: Thread,
+    thread: ThreadPlace,
     stages: VecDeque<Stage>,
     waits_for: usize,
     purpose: Purpose,
@@ -117,7 +118,7 @@ enum Purpose {
 /// A verb under way.
 struct Flight {
     task: usize,
-    from: Thread,
+    from: ThreadPlace,
     to: Machine,
     verb: Verb,
 }
@@ -167,7 +168,7 @@ pub(super) struct Network {
     nodes: Vec<Node>,
     tasks: Slab<Task>,
     flights: Slab<Flight>,
-    queues: BTreeMap<(Thread, Machine), Queue>,
+    queues: BTreeMap<(ThreadPlace, Machine), Queue>,
     events: Events,
     now_ps: u64,
     counts: Counts,
@@ -185,7 +186,7 @@ impl Network {
             link_in: Station::new(1),
             atomic_locks: Station::new(prices.nic.atomic_locks),
             cores: Station::new(size.cores),
-            threads: (0..size.client_threads + size.called_threads).map(|_| Worker::new()).collect(),
+            threads: (0..size.client_threads + size.called_threads).map(|_| ThreadState::new()).collect(),
         };
         Self {
             prices,
@@ -207,9 +208,9 @@ impl Network {
     pub(super) fn run(
         mut self,
         operations: &mut impl Operations,
-        coroutines: &[Thread],
+        coroutines: &[ThreadPlace],
         [warm_ps, end_ps]: [u64; 2],
-    ) -> Outcome {
+    ) -> WindowOutcome {
         self.window_begin_ps = warm_ps;
         for (number, thread) in coroutines.iter().enumerate() {
             self.events.push(number as u64 * STAGGER_PS, Event::Begin(*thread));
@@ -219,7 +220,7 @@ impl Network {
         let before = self.work();
         self.pass_until(operations, end_ps);
         let usage = usage::between(&before, &self.work(), end_ps - warm_ps);
-        Outcome { latencies: self.latencies, counts: self.counts, usage }
+        WindowOutcome { latencies: self.latencies, counts: self.counts, usage }
     }
 
     fn pass_until(&mut self, operations: &mut impl Operations, end_ps: u64) {
@@ -238,7 +239,7 @@ impl Network {
         self.now_ps = end_ps;
     }
 
-    fn begin(&mut self, operations: &mut impl Operations, thread: Thread) {
+    fn begin(&mut self, operations: &mut impl Operations, thread: ThreadPlace) {
         let purpose = Purpose::Operation { began_ps: self.now_ps };
         let stages = operations.next(thread).into();
         let task = self.tasks.insert(Task { thread, stages, waits_for: 0, purpose });
@@ -246,13 +247,13 @@ impl Network {
     }
 
     /// Gives a thread a job, which it does once it has done those before.
-    fn give(&mut self, thread: Thread, job: Job) {
+    fn give(&mut self, thread: ThreadPlace, job: Job) {
         self.nodes[thread.machine].threads[thread.number].jobs.push_back(job);
         self.start(thread);
     }
 
     /// Starts a thread's next job, if it is idle and there is one.
-    fn start(&mut self, thread: Thread) {
+    fn start(&mut self, thread: ThreadPlace) {
         let worker = &self.nodes[thread.machine].threads[thread.number];
         let Some(job) = worker.jobs.front().filter(|_| worker.busy_with_ps.is_none()) else { return };
         let own = self.prices.thread;
@@ -275,7 +276,7 @@ impl Network {
     }
 
     /// A thread has done the first of its jobs.
-    fn worked(&mut self, operations: &mut impl Operations, thread: Thread) {
+    fn worked(&mut self, operations: &mut impl Operations, thread: ThreadPlace) {
         let worker = &mut self.nodes[thread.machine].threads[thread.number];
         worker.done_ps += worker.busy_with_ps.take().expect("it was busy");
         match worker.jobs.pop_front().expect("it was busy with one") {
@@ -291,7 +292,7 @@ impl Network {
                 let Flight { to, verb: Verb::Call(call), .. } = self.flights.get(flight) else {
                     unreachable!("only calls come to a thread")
                 };
-                let thread = Thread { machine: *to, number: call.thread };
+                let thread = ThreadPlace { machine: *to, number: call.thread };
                 let stages = std::mem::take(&mut call.stages).into();
                 let purpose = Purpose::Call { flight };
                 let task = self.tasks.insert(Task { thread, stages, waits_for: 0, purpose });
@@ -357,7 +358,7 @@ impl Network {
         let Flight { to, verb: Verb::Call(Call { thread, .. }), .. } = self.flights.get(flight) else {
             panic!("a machine posts a one-sided verb to itself")
         };
-        let thread = Thread { machine: *to, number: *thread };
+        let thread = ThreadPlace { machine: *to, number: *thread };
         self.give(thread, Job::Incoming(flight));
     }
 }

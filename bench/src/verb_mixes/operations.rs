@@ -1,23 +1,23 @@
 //! Draws operations, with what the caches have of their keys.
 //!
-//! Invariant: caches are not simulated. Whether a compute node has a key in its cache is drawn from the closed
-//! form of a cache that drops its oldest entry first ([`Popularity::presence`]). Whether what it has is still
-//! the newest is drawn, too: of the accesses to a key by N compute nodes, of which a part u are updates, those
-//! of one node and the updates of the others are the only ones that matter. So the last of these was the
-//! node's own with chance 1 / (1 + u (N - 1)), and the updates since then are geometric.
+//! Invariant: caches are not simulated. Whether a compute node has a key in its cache is drawn from the
+//! closed form of a cache that drops its oldest entry first ([`Popularity::presence`]). Whether what it has
+//! is still the newest is drawn, too. Of N compute nodes' accesses to a key a part u are updates. Only
+//! those of one node and the updates of the others matter to that node. So the last of these was the node's
+//! own with chance 1 / (1 + u (N - 1)), and the updates since then are geometric.
 
 use farsight_base::prng::{SplitMix64, mix};
 
 use super::VerbMixPlan;
 use super::network::Operations;
 use super::popularity::{Bin, PARTITIONS, Popularity, unit};
-use super::program::{Machine, Stage, Thread};
+use super::program::{Machine, Stage, ThreadPlace};
 use super::system::{Cached, Circumstances, Costs, Kind, System, program};
 
 /// Bytes of a cached address: the key, the slot's place and word, and the entry's own.
 const ADDRESS_ENTRY_BYTES: f64 = 64.0;
-/// Bytes that a compute node needs of its own memory for a key of a partition that it proxies: the index,
-/// 8 B a slot at a load of 65 % beside the buckets' headers, and 16 B a slot of counters, sharers and tags.
+/// Bytes that a compute node needs of its own memory for a key of a partition that it proxies. The index is
+/// 8 B a slot at a load of 65 %, beside the buckets' headers. Counters, sharers and tags are 16 B a slot.
 const INDEX_BYTES_PER_KEY: f64 = 14.1 + 24.6;
 /// Reads by writes from which a proxy grants copies of a value.
 const READS_PER_WRITE_CACHEABLE: f64 = 4.0;
@@ -125,7 +125,7 @@ impl<'a> Drawn<'a> {
 }
 
 impl Operations for Drawn<'_> {
-    fn next(&mut self, from: Thread) -> Vec<Stage> {
+    fn next(&mut self, from: ThreadPlace) -> Vec<Stage> {
         let kind = self.kind();
         let key = self.popularity.draw(&mut self.random);
         let owner = self.owners[key.partition];

@@ -1,8 +1,8 @@
 //! Which keys are popular, which partitions that makes hot, and what of it a cache holds.
 //!
-//! Invariant: a key's chance follows from its rank alone, `rank ^ -theta` by the sum of all. Ranks are kept in
-//! bins whose ranks are all but equally likely, so ten million keys are some two thousand bins. The first
-//! [`RANKS_ALONE`] have a bin each.
+//! Invariant: a key's chance follows from its rank alone, `rank ^ -theta` by the sum of all. Ranks are kept
+//! in bins whose ranks are all but equally likely, so ten million keys are some two thousand bins. The
+//! first [`RANKS_ALONE`] have a bin each.
 
 use farsight_base::prng::{SplitMix64, mix};
 
@@ -100,11 +100,12 @@ impl Popularity {
         places
     }
 
-    /// By bin: how likely a cache of `budget_bytes` that drops its oldest entry first has a key of it, where
-    /// an entry of the bin takes `entry_bytes`.
+    /// By bin: how likely a cache of `budget_bytes` that drops its oldest entry first has a key of it. An
+    /// entry of the bin takes `entry_bytes`.
     ///
-    /// A key that comes with chance p stays for T accesses, so it is there for pT of 1 + pT. The one T at which
-    /// the expected bytes are the budget is that of the cache (Che, Tung, Wang, 2002; for FIFO: Gelenbe, 1973).
+    /// A key that comes with chance p stays for T accesses, so it is there for pT of 1 + pT. The one T at
+    /// which the expected bytes are the budget is that of the cache (Che, Tung, Wang, 2002; for FIFO:
+    /// Gelenbe, 1973).
     pub(super) fn presence(&self, budget_bytes: f64, entry_bytes: impl Fn(&Bin) -> f64) -> Vec<f64> {
         let entry_bytes: Vec<f64> = self.bins.iter().map(entry_bytes).collect();
         let all = || self.bins.iter().zip(&entry_bytes);

@@ -1,14 +1,14 @@
 //! What an operation posts: stages, one behind the other, each with verbs that leave together.
 //!
-//! Invariant: a stage begins when every verb of the one before has been answered. So the stages of the longest
-//! way through an operation are its round trips.
+//! Invariant: a stage begins when every verb of the one before has been answered. So the stages of the
+//! longest way through an operation are its round trips.
 
 /// A machine of the testbed, by its number.
 pub(super) type Machine = usize;
 
 /// A thread of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Thread {
+pub(super) struct ThreadPlace {
     pub(super) machine: Machine,
     pub(super) number: usize,
 }

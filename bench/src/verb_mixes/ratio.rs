@@ -7,7 +7,7 @@ use farsight_fabric_sim::Profile;
 
 use super::network::{Counts, Operations};
 use super::popularity::Popularity;
-use super::program::{Call, Stage, Thread, Verb};
+use super::program::{Call, Stage, ThreadPlace, Verb};
 use super::{System, VerbMixPlan};
 use crate::driver::{Cancellation, DriverError};
 use crate::report::RatioRecord;
@@ -89,12 +89,12 @@ pub struct VerbRates {
 /// Posts one kind of verb.
 struct OneVerb {
     plan: VerbMixPlan,
-    make: fn(&VerbMixPlan, usize, Thread) -> Stage,
+    make: fn(&VerbMixPlan, usize, ThreadPlace) -> Stage,
     number: usize,
 }
 
 impl Operations for OneVerb {
-    fn next(&mut self, from: Thread) -> Vec<Stage> {
+    fn next(&mut self, from: ThreadPlace) -> Vec<Stage> {
         self.number += 1;
         vec![(self.make)(&self.plan, self.number, from)]
     }

@@ -1,16 +1,25 @@
 //! The compared systems, and what each posts for an operation.
 //!
-//! Invariant: the verbs are those of the systems' papers and published programs, each with three replicas. All
-//! systems have the same objects, the same memory for their caches, and batches of verbs that share doorbells.
+//! Invariant: the verbs are those of the systems' papers and published programs, each with three replicas.
+//! All systems have objects of the same size and the same memory for their caches, and verbs of one stage
+//! share doorbells.
 //!
-//! | | SEARCH | UPDATE |
-//! |---|---|---|
-//! | FlexKV, proxied | a cached value: nothing; a cached address: READ; else call, READ | WRITE the object, call; the proxy WRITEs the slot, marks the old object and calls the sharers |
-//! | one-sided | a cached address: READ; else READ two buckets, READ | WRITE the object and READ the slot or the buckets, CAS, WRITE the other replicas of the slot |
-//! | FUSEE | READ the object beside two buckets | WRITE the object beside READs, CAS the backups, WRITE the log, CAS the primary |
-//! | Aceso | READ the object beside its slot; else READ two buckets, READ | READs, WRITE the object and two deltas, CAS |
-//! | Clover | READ, and another for each newer version; else call the metadata server | WRITE the object beside a CAS, WRITE the links twice, call |
-//! | FlexKV-OP | call the owner, which has the value cached or READs it | call the owner, which WRITEs object and slot |
+//! *FlexKV, proxied.* SEARCH: nothing for a cached value; a READ by a cached address; else a call and a READ.
+//! UPDATE: WRITEs of the object, a call; the proxy WRITEs the slot, marks the old object, calls the sharers.
+//!
+//! *One-sided.* SEARCH: a READ by a cached address; else READs of two buckets, and a READ. UPDATE: WRITEs of
+//! the object beside READs of slot or buckets, a CAS, WRITEs of the other replicas of the slot.
+//!
+//! *FUSEE.* SEARCH: the object beside two buckets. UPDATE: WRITEs of the object beside these READs, CASes of
+//! the backups, WRITEs of the log, a CAS of the primary.
+//!
+//! *Aceso.* SEARCH: the object beside its slot; else READs of two buckets, and a READ. UPDATE: these READs,
+//! WRITEs of the object and two deltas, a CAS.
+//!
+//! *Clover.* SEARCH: a READ for each newer version, or a call of the metadata server. UPDATE: WRITEs of the
+//! object beside a CAS, WRITEs of the links twice, a call.
+//!
+//! *FlexKV-OP.* A call of the owner, which has the value cached or READs it, or WRITEs object and slot.
 
 mod flexkv;
 mod rivals;

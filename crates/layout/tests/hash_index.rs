@@ -34,7 +34,8 @@ fn empty(hash: KeyHash, depth: u32) -> [Line; COMBINED_BUCKETS] {
 fn the_hash_is_the_documented_one() {
     let got = [&b""[..], b"a", b"farsight", b"farsight index"].map(|key| KeyHash::of(key).0);
     // Computed by another program, from docs/format.md.
-    let expected = [0xf05a_a32e_e758_1899, 0x2215_e487_388a_9c60, 0x2937_230b_d069_f32a, 0x8723_d6f1_28d1_404e];
+    let expected =
+        [0xf05a_a32e_e758_1899, 0x2215_e487_388a_9c60, 0x2937_230b_d069_f32a, 0x8723_d6f1_28d1_404e];
     assert_eq!(got, expected, "{got:#018x?}");
 }
 
@@ -103,7 +104,10 @@ fn times_of_removals_are_bounded() {
 
 proptest! {
     #[test]
-    fn places_are_two_combined_buckets_of_the_subtable(key in vec(any::<u8>(), 0..40), half in 1_u32..1 << 19) {
+    fn places_are_two_combined_buckets_of_the_subtable(
+        key in vec(any::<u8>(), 0..40),
+        half in 1_u32..1 << 19,
+    ) {
         let buckets = count(2 * half);
         let places = KeyHash::of(&key).places(buckets);
         prop_assert_ne!(places.first_lines[0], places.first_lines[1]);
@@ -185,7 +189,8 @@ proptest! {
         prop_assert_eq!(fault, Some(BucketFault::OtherPrefix { bucket, depth, expected, got }));
         lines[bucket].0[0] |= 1 << 40;
         let got = lines[bucket].0[0];
-        prop_assert_eq!(CombinedBucket::parse(&lines, 0, own).err(), Some(BucketFault::Header { bucket, got }));
+        let fault = CombinedBucket::parse(&lines, 0, own).err();
+        prop_assert_eq!(fault, Some(BucketFault::Header { bucket, got }));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A verb's way through cards and links.
 //!
-//! Invariant: a card's engine serves the messages of its machine's clients, those of its proxy, and those that
-//! others send to it, in one queue.
+//! Invariant: a card's engine serves the messages of its machine's clients, those of its proxy, and those
+//! that others send to it, in one queue.
 
 use farsight_fabric_sim::{ADDRESS_BYTES, ATOMIC_BYTES, WORD_BYTES};
 

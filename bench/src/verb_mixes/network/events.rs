@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::verb_mixes::program::Thread;
+use crate::verb_mixes::program::ThreadPlace;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Event {
     /// A coroutine begins an operation.
-    Begin(Thread),
+    Begin(ThreadPlace),
     /// A thread has done its job.
-    Worked { thread: Thread },
+    Worked { thread: ThreadPlace },
     /// A verb reaches the other machine's link.
     Arrive(usize),
     /// An atomic has done with its lock.

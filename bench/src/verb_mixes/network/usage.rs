@@ -5,7 +5,7 @@ use farsight_fabric_sim::{Station, Utilization};
 use super::{Network, Role};
 
 /// A part of a machine: its kind, its units, and the work that it had done.
-pub(super) struct Work {
+pub(super) struct PartWork {
     name: &'static str,
     units: usize,
     done_ps: u64,
@@ -49,12 +49,12 @@ impl Role {
 
 impl Network {
     /// What every part has done until now.
-    pub(super) fn work(&self) -> Vec<Work> {
+    pub(super) fn work(&self) -> Vec<PartWork> {
         let mut work = Vec::new();
         for node in &self.nodes {
             let names = node.size.role.part_names();
             let mut push = |kind: usize, done_ps: u64, units: usize| {
-                work.push(Work { name: names[kind], units, done_ps });
+                work.push(PartWork { name: names[kind], units, done_ps });
             };
             let parts: [&Station; 3] = [&node.engine, &node.link_out, &node.link_in];
             for (kind, part) in parts.into_iter().enumerate() {
@@ -72,7 +72,7 @@ impl Network {
 }
 
 /// How busy each kind of part was between two moments, `lasted_ps` apart.
-pub(super) fn between(before: &[Work], after: &[Work], lasted_ps: u64) -> Vec<Utilization> {
+pub(super) fn between(before: &[PartWork], after: &[PartWork], lasted_ps: u64) -> Vec<Utilization> {
     let mut usage: Vec<Utilization> = Vec::new();
     for (before, after) in before.iter().zip(after) {
         let busy =
