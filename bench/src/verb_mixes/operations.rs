@@ -138,7 +138,7 @@ impl Operations for Drawn<'_> {
             kind,
             cached,
             replicas: &self.replicas[key.partition],
-            lock: mix(key.bin as u64 ^ u64::from(self.number) << 32) as usize,
+            lock: mix(key.bin as u64 ^ (u64::from(self.number) << 32)) as usize,
             partition: key.partition,
             owner,
             is_value_at_owner,

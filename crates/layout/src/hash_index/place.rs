@@ -66,7 +66,7 @@ impl KeyHash {
     #[must_use]
     pub fn places(self, count: BucketCount) -> KeyPlaces {
         let bits = |shift: u32| self.0 >> shift & ((1 << HASH_BUCKET_BITS) - 1);
-        let below = |bits: u64, bound: u32| (bits * u64::from(bound) >> HASH_BUCKET_BITS) as u32;
+        let below = |bits: u64, bound: u32| ((bits * u64::from(bound)) >> HASH_BUCKET_BITS) as u32;
         let first = below(bits(HASH_BUCKET_BITS), count.0);
         let second = (first + 1 + below(bits(0), count.0 - 1)) % count.0;
         KeyPlaces { first_lines: [first, second].map(BucketCount::first_line) }
