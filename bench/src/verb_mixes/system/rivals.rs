@@ -103,7 +103,7 @@ pub(super) fn clover(costs: &Costs, at: &Circumstances<'_>) -> Vec<Stage> {
     stages.push(Stage::new(0).write(at.replicas, WORD_BYTES));
     // The shortcut to the new version, and now and then memory for the next ones.
     let mut last = Stage::new(0).write(at.replicas, WORD_BYTES).post(server, call());
-    if at.number % SPACE_BATCH == 0 {
+    if at.number.is_multiple_of(SPACE_BATCH) {
         last = last.post(server, call());
     }
     stages.push(last);
