@@ -142,8 +142,8 @@ impl Client {
         Ok(self.node_stats()?.swap_remove(0))
     }
 
-    /// Makes a snapshot of each table in the directory of data of each node, and waits until they are durable.
-    /// The log before them goes.
+    /// Makes a snapshot of each table in each node's directory of data, and waits until they are durable. The
+    /// log before them goes.
     ///
     /// # Errors
     /// [`CatalogueError::Refused`] by a node without a directory, or where that failed.

@@ -120,7 +120,7 @@ pub fn back_up(
             continue;
         }
         let end = match copied {
-            // A server that begins cuts the log's end, under whoever reads it.
+            // A server that begins cuts the log's end, under its readers.
             Err(_) if !has_failed => {
                 has_failed = true;
                 continue;

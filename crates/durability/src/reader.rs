@@ -146,7 +146,7 @@ impl Reader {
             let frame = self.trusted_tail(frame, rest, header, end);
             let frame = match frame {
                 Ok(frame) => frame,
-                Err(fault) => return self.end(at, fault, header, end),
+                Err(fault) => return Ok(self.end(at, fault, header, end)),
             };
             let position = LogPosition { segment: self.number, offset: at as u64 };
             frame.visit(|record| visit(position, record)).map_err(|fault| match fault {
@@ -184,20 +184,20 @@ impl Reader {
         }
     }
 
-    /// The segment ends at `at`, where no frame stands.
+    /// The segment ends at `at`, where no frame stands. Returns what is wrong, if one is missing.
     fn end(
         &self,
         at: usize,
         fault: FrameFault,
         header: SegmentHeader,
         end: &mut LogEnd,
-    ) -> Result<Option<DurabilityError>, DurabilityError> {
+    ) -> Option<DurabilityError> {
         end.offset = at as u64;
         let rest = self.bytes.get(at..).unwrap_or_default();
         let damaged = || self.damaged(at, Frame::table_said(rest), fault);
         if !self.is_last {
             // The next header says whether a frame is missing here.
-            return Ok(Some(damaged()));
+            return Some(damaged());
         }
         let missing = end.number + 1;
         #[cfg(injected)]
@@ -207,12 +207,12 @@ impl Reader {
             .filter(|frame| frame.incarnation == header.incarnation)
             .any(|frame| frame.durable_number >= missing);
         if was_durable {
-            return Ok(Some(damaged()));
+            return Some(damaged());
         }
         let is_clean = rest.iter().all(|byte| *byte == 0);
         let fault = (!is_clean).then_some(fault);
         end.cut = Some(Cut { name: self.name.clone(), offset: at as u64, fault });
-        Ok(None)
+        None
     }
 
     /// True if the file holds no frame. A header is durable before the first frame, so a crash came earlier.

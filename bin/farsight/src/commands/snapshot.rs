@@ -11,8 +11,8 @@ use crate::connection::Connection;
 
 /// Make a snapshot of each table in the server's directory of data, now
 ///
-/// A server makes them by itself as its log grows. Made before a planned restart, they make it short: recovery
-/// begins with them. Writers and readers go on meanwhile.
+/// A server makes them by itself as its log grows. Made before a restart, they make it short: recovery begins
+/// with them. Writers and readers go on meanwhile.
 #[derive(Debug, Args)]
 pub(crate) struct Snapshot {
     #[command(flatten)]

@@ -1,7 +1,6 @@
 //! Servers with a directory of data, killed while clients write.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farsight::{Client, Options, WriteOutcome};
@@ -152,11 +151,11 @@ fn a_backup_of_a_server_under_writers_has_all_that_was_acknowledged_before() {
     let path = |name: &str| directory.path().join(name).display().to_string();
     let data = path("data");
     let serve = Serve::start_with(tempfile::tempdir().expect("a temporary directory"), &["--data", &data]);
-    let (acknowledged, is_done) = (Mutex::new(vec![0; WRITERS as usize]), AtomicBool::new(false));
+    let (acknowledged, is_done) = (Mutex::new(vec![0; WRITERS as usize]), Mutex::new(false));
     let backups: Vec<(String, Vec<u64>)> = std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let (serve, acknowledged, is_done) = (&serve, &acknowledged, &is_done);
-            let stop = || is_done.load(Ordering::Relaxed);
+            let stop = || *is_done.lock().expect("no panic");
             scope.spawn(move || write_until(&client(serve, "shm://"), writer, 1, acknowledged, stop));
         }
         let backups = (0..BACKUPS).map(|number| {
@@ -169,7 +168,7 @@ fn a_backup_of_a_server_under_writers_has_all_that_was_acknowledged_before() {
             (place, before)
         });
         let backups = backups.collect();
-        is_done.store(true, Ordering::Relaxed);
+        *is_done.lock().expect("no panic") = true;
         backups
     });
     for (number, (place, before)) in backups.iter().enumerate() {

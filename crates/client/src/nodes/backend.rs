@@ -124,8 +124,8 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn snapshot(&self) -> Result<(), CatalogueError> {
-        let (begin, begun) = (ControlRequest::BeginSnapshots, Instant::now());
-        let rounds = (0..self.count()).map(|node| self.ask::<u64>(node, &begin));
+        let (request, begun) = (ControlRequest::BeginSnapshots, Instant::now());
+        let rounds = (0..self.count()).map(|node| self.ask::<u64>(node, &request));
         for (node, round) in rounds.collect::<Result<Vec<u64>, _>>()?.into_iter().enumerate() {
             while !self.ask::<bool>(node, &ControlRequest::AreSnapshotsMade { round })? {
                 if begun.elapsed() > SNAPSHOT_WAIT_MAX {

@@ -13,7 +13,7 @@ use super::tree::XTree;
 use super::write_many::AccessPath;
 
 impl<F: LeafFormat> XTree<F> {
-    /// A conditional write. The value before is left in `tally`. It is no part of its only caller, whose other
+    /// A conditional write. The value before is left in `tally`. It is no part of its caller, whose other
     /// writes would pay for that.
     #[inline(never)]
     pub(super) fn write_conditionally(

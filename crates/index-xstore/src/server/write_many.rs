@@ -167,8 +167,7 @@ impl<F: LeafFormat> XTree<F> {
         room
     }
 
-    /// A write of the kinds that most are. Inlined by force: it has several callers, and a call an entry costs
-    /// every insert a tenth.
+    /// A write. Inlined by force: it has several callers, and a call an entry costs every insert a tenth.
     #[inline(always)]
     fn write(
         &self,
