@@ -142,12 +142,11 @@ fn read_catalogue(disk: &dyn Disk) -> Result<Catalogue, DurabilityError> {
     Store::read(disk)?.ok_or_else(missing)
 }
 
-/// True if a catalogue names other tables or files. A number that was taken for a snapshot is no matter.
+/// True if a catalogue says anything else, but for the number of the next snapshot: a file that nothing names
+/// yet is no matter. A table that was made and dropped meanwhile shows by the number of the next table.
 fn names_others(catalogue: &Catalogue, before: &Catalogue) -> bool {
-    let files = |catalogue: &Catalogue| {
-        (catalogue.incarnation, catalogue.first_segment, catalogue.acknowledges_early)
-    };
-    files(catalogue) != files(before) || catalogue.tables != before.tables
+    let next_snapshot = before.next_snapshot;
+    Catalogue { next_snapshot, ..catalogue.clone() } != *before
 }
 
 /// A backup that is made.
