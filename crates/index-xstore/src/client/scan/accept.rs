@@ -202,8 +202,8 @@ impl XClient {
 /// Takes a leaf's lines, once they are there. Leaves behind it may be under way still.
 #[inline(always)]
 fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(), FabricError> {
-    // To drain a slot may mean to wait for all. READs that execute when they are taken wait for nothing.
-    if Q::GUARANTEES.read_before_completion && !queue.is_complete(slot) {
+    // To drain a slot may mean to wait for all.
+    if !queue.is_complete(slot) {
         queue.drain_slot(slot)?;
     }
     leaf::take(queue, slot, lines)
