@@ -40,6 +40,7 @@ pub mod witness;
 
 pub use seed::Seed;
 
+use expected::Operands;
 use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_oracles::Embedding;
 use farsight_protocol::Direction;
@@ -54,6 +55,11 @@ pub trait EngineUnderTest {
     /// Its embedding.
     fn embedding(&self) -> Self::Embedding {
         Self::Embedding::default()
+    }
+
+    /// How its tables take operands.
+    fn operands(&self) -> Operands {
+        Operands::OfOneSize
     }
 
     /// A new, empty table for values of `value_bytes`.
@@ -127,13 +133,13 @@ macro_rules! engine_suite {
         $crate::engine_suite!($make, if true);
     };
     ($make:expr, if $ready:expr) => {
-        $crate::engine_suite!(@unconditional $make, $ready);
+        $crate::engine_suite!(@plain $make, $ready);
         $crate::engine_suite!(@tests $make, $ready;
             conditional: conditional_writes_of_8_bytes, conditional_writes_of_24_bytes,
                 conditional_writes_of_256_bytes, counters_end_at_their_sums, chains_of_compare_and_set;
         );
     };
-    (@unconditional $make:expr, $ready:expr) => {
+    (@plain $make:expr, $ready:expr) => {
         $crate::engine_suite!(@tests $make, $ready;
             operations: values_of_8_bytes, values_of_9_bytes, values_of_16_bytes, values_of_24_bytes,
                 values_of_56_bytes, values_of_100_bytes, values_of_256_bytes;

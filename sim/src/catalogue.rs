@@ -96,6 +96,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "values of any length, in blocks whose memory is used again, soon or late",
         of_seed: Scenario::blocks,
     },
+    Named {
+        name: "blocks-conditional",
+        about: "values of any length, which most writes compare with what was read, swap, or add to",
+        of_seed: Scenario::blocks_conditional,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",

@@ -9,11 +9,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::prng::SplitMix64;
 use farsight_client::{Access, Direction, OpenError, Origin, ReadError, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
-use farsight_index::{Answers, Counters};
+use farsight_index::{Answers, Counters, OldValues};
 use farsight_layout::FORMAT_VERSION;
 use farsight_oracles::{EightBytes, Identity, values};
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
@@ -124,7 +124,7 @@ pub(crate) struct Client<C: Cluster> {
     opening: u64,
     answers: Answers,
     outcomes: Vec<WriteOutcome>,
-    old_values: Vec<u8>,
+    old_values: OldValues,
     /// What was last read of keys, where writes look at it.
     seen: RefCell<HashMap<Identity, Seen>>,
     /// Kept for their room.
@@ -221,14 +221,6 @@ impl<C: Cluster> Plan<C> {
         }
     }
 
-    /// Bytes of the value of the write with this number.
-    fn value_bytes(&self, number: u64, table: &Table) -> usize {
-        if self.has_blocks {
-            return BLOCK_LENGTHS[mix(number) as usize % BLOCK_LENGTHS.len()];
-        }
-        table.value_bytes()
-    }
-
     fn end_of_read(&self, error: &ReadError) -> End {
         if let ReadError::Reopen { source, .. } = error {
             self.mark_gone(source);
@@ -285,7 +277,7 @@ impl<C: Cluster> Client<C> {
             opening,
             answers: Answers::default(),
             outcomes: Vec::new(),
-            old_values: Vec::new(),
+            old_values: OldValues::default(),
             seen: RefCell::default(),
             keys: Vec::new(),
             numbers: Vec::new(),
@@ -375,7 +367,7 @@ impl<C: Cluster> Client<C> {
         let seen = match answer {
             None => None,
             Some((value, version)) => match values::first_word(value) {
-                Some(number) if value.len() == self.plan.value_bytes(number, &self.table) => {
+                Some(number) if value.len() == self.value_bytes(key, number) => {
                     Some(Seen { number, version })
                 }
                 Some(number) => {
@@ -564,20 +556,9 @@ impl<C: Cluster> Client<C> {
         };
         operands.clear();
         let mut ends = Vec::with_capacity(keys.len());
-        for (index, number) in numbers.iter().enumerate() {
-            let value_bytes = self.plan.value_bytes(*number, &self.table);
-            let operand_bytes = operation.operand_bytes(value_bytes);
-            let begin = operands.len();
-            operands.resize(begin + operand_bytes, 0);
+        for (index, (key, number)) in keys.iter().zip(&numbers).enumerate() {
+            self.push_operand(operation, *key, (*number, arguments.get(index).copied()), &mut operands);
             ends.push(operands.len());
-            let (expected, value) = operands[begin..].split_at_mut(match operation {
-                WriteOperation::FetchAdd | WriteOperation::RemoveIf | WriteOperation::Remove => operand_bytes,
-                _ => operand_bytes - value_bytes,
-            });
-            if let Some(argument) = arguments.get(index) {
-                values::write(*argument, expected);
-            }
-            values::write(*number, value);
         }
         let done = self.write_and_note(operation, keys, (&numbers, &arguments), (&operands, &ends));
         (self.numbers, self.values) = (numbers, operands);
@@ -603,14 +584,13 @@ impl<C: Cluster> Client<C> {
         let entries = keys.iter().enumerate().map(|(index, key)| (*key, operand(index)));
         let done = self.store.exchange(operation, entries, &mut outcomes, &mut old_values);
         let end = self.plan.journal.moment();
-        let old_bytes = old_values.len() / outcomes.len().max(1);
         let action = |index: usize, outcome| {
             let number = numbers[index];
             let Some(argument) = arguments.get(index).copied() else {
                 return Action::Write { operation, number, outcome };
             };
             let old = matches!(outcome, Some(WriteOutcome::Replaced(_))).then(|| {
-                let value = &old_values[index * old_bytes..][..old_bytes];
+                let value = old_values.get(index).unwrap_or_default();
                 // A value of nobody is that of no write.
                 if value.is_empty() { 0 } else { values::first_word(value).unwrap_or(u64::MAX) }
             });

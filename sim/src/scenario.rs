@@ -317,6 +317,13 @@ impl Scenario {
         }
     }
 
+    /// Values of any length, and writes that look at them first.
+    pub(crate) fn blocks_conditional(seed: u64) -> Self {
+        let blocks = Self::blocks(seed).with_conditional_writes();
+        // What leaves hold: references.
+        Self { name: "blocks-conditional", value_bytes: 8, ..blocks }
+    }
+
     /// The table's name leads to one table after another, or to none.
     pub(crate) fn names(seed: u64) -> Self {
         Self { changes_names: true, writes_percent: 60, ..Self::of_server("names", seed, &[], 0) }

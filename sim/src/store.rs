@@ -1,7 +1,7 @@
 //! Where a scenario's identities become keys of the table, and keys identities: around a client's session.
 
 use farsight_client::{Direction, ReadError, ScanRequest, Session, WriteError};
-use farsight_index::{Answers, Pairs};
+use farsight_index::{Answers, OldValues, Pairs};
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
@@ -76,7 +76,7 @@ impl Store {
         operation: WriteOperation,
         entries: impl ExactSizeIterator<Item = (Identity, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), WriteError> {
         let mut entries = entries.map(|(key, operand)| (self.embedding.key(key), operand));
         if entries.len() > 1 {

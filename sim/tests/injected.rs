@@ -135,6 +135,7 @@ found! {
     a_value_before_that_is_kept: OldValueKept in "pool-conditional" within 400;
     an_addition_repeated: WriteRepeated in "conditional" within 100;
     a_block_reused_while_it_is_live: LiveBlockReused in "blocks" within 20;
+    a_value_compared_by_its_length: ValueComparedByLength in "blocks-conditional" within 20;
     a_torn_block: ChecksumSkipped in "blocks" within 1_000;
     a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;

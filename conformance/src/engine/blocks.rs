@@ -6,6 +6,7 @@
 use farsight_protocol::ValueKind;
 
 use super::EngineUnderTest;
+use super::expected::Operands;
 
 /// Bytes of the longest value of the suite's tables.
 pub const VALUE_BYTES_MAX: u32 = 40_000;
@@ -27,6 +28,10 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
         self.0.embedding()
     }
 
+    fn operands(&self) -> Operands {
+        Operands::OfAnyLength
+    }
+
     fn table(&self, _: usize) -> E::Table {
         self.0.block_table(ValueKind::Blocks { max_bytes: VALUE_BYTES_MAX })
     }
@@ -40,16 +45,20 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
     }
 }
 
-/// [`engine_suite!`](crate::engine_suite) of an engine's tables of blocks, which refuse conditional writes by
-/// name, and what only those can be asked.
+/// [`engine_suite!`](crate::engine_suite) of an engine's tables of blocks, and what only those can be asked.
 #[macro_export]
 macro_rules! block_suite {
     ($make:expr) => {
-        $crate::engine_suite!(@unconditional $crate::engine::blocks::OfBlocks($make), true);
+        $crate::engine_suite!($crate::engine::blocks::OfBlocks($make));
 
         #[test]
         fn values_of_any_length() {
             $crate::engine::operations::values_of_any_length(&$crate::engine::blocks::OfBlocks($make));
+        }
+
+        #[test]
+        fn conditional_writes_of_any_length() {
+            $crate::engine::conditional::writes_of_any_length(&$crate::engine::blocks::OfBlocks($make));
         }
     };
 }

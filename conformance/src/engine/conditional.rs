@@ -8,12 +8,16 @@ use farsight_base::prng::SplitMix64;
 use farsight_oracles::{Embedding, Identity, sets};
 
 use super::asking::Asking;
+use super::expected::Operands;
 use super::model::{Model, random_value};
+use super::operations::Lengths;
 use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest};
 
 const STEPS: usize = 600;
 /// Keys of each set that the steps go to.
 const KEYS_MAX: usize = 60;
+/// Bytes of an expected value and the one to be stored, together.
+const COMPARED_BYTES_MAX: usize = 60_000;
 /// Additions to a counter.
 const ADDITIONS: usize = 300;
 
@@ -21,7 +25,8 @@ const ADDITIONS: usize = 300;
 struct ConditionalRun<S, E> {
     random: SplitMix64,
     keys: Vec<Identity>,
-    value_bytes: usize,
+    lengths: Lengths,
+    operands: Operands,
     sessions: [S; 2],
     model: Model<E>,
 }
@@ -30,7 +35,8 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> ConditionalRun<S, E> {
     fn step(&mut self) {
         let operation = loop {
             let operation = WriteOperation::ALL[self.random.below(9) as usize];
-            if operation != WriteOperation::FetchAdd || self.value_bytes == 8 {
+            let may_be_integers = matches!(self.lengths, Lengths::Fixed(8) | Lengths::Any);
+            if operation != WriteOperation::FetchAdd || may_be_integers {
                 break operation;
             }
         };
@@ -51,7 +57,8 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> ConditionalRun<S, E> {
 
     /// An operand; what it expects is mostly there.
     fn operand(&mut self, operation: WriteOperation, key: Identity) -> Vec<u8> {
-        let value = random_value(&mut self.random, self.value_bytes);
+        let value_bytes = self.lengths.draw(&mut self.random);
+        let value = random_value(&mut self.random, value_bytes);
         let held = self.model.pairs().get(&key);
         let strays = self.random.below(4) == 0;
         let stray = if strays { 1 + self.random.below(3) } else { 0 };
@@ -61,9 +68,14 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> ConditionalRun<S, E> {
             WriteOperation::CompareAndSet => [&version.to_le_bytes()[..], &value].concat(),
             WriteOperation::CompareAndSetValue => {
                 let mut expected = held.map_or_else(|| value.clone(), |(value, _)| value.clone());
-                let byte = self.random.below(self.value_bytes as u64) as usize;
-                expected[byte] ^= stray as u8;
-                [expected, value].concat()
+                match self.random.below(expected.len().max(1) as u64) as usize {
+                    0 if self.operands == Operands::OfAnyLength && strays => expected.push(1),
+                    byte if byte < expected.len() => expected[byte] ^= stray as u8,
+                    _ => {}
+                }
+                // A message carries both.
+                let fitting = COMPARED_BYTES_MAX.saturating_sub(expected.len());
+                self.operands.compare_value(&expected, &value[..value.len().min(fitting)])
             }
             WriteOperation::RemoveIf => version.to_le_bytes().to_vec(),
             WriteOperation::FetchAdd => {
@@ -78,19 +90,20 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> ConditionalRun<S, E> {
     }
 }
 
-fn writes_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
+fn writes_of<E: EngineUnderTest>(engine: &E, lengths: Lengths) {
     let steps = engine.rounds(STEPS);
-    let seed = Seed::new(&format!("conditional writes, values of {value_bytes} B"));
+    let seed = Seed::new(&format!("conditional writes, values of {lengths}"));
     for (part, (name, keys)) in sets::all(&mut seed.random(u64::MAX)).iter().enumerate() {
         // The captured output of a failing test names its set.
         println!("{name}: {} keys", keys.len());
         let mut random = seed.random(part as u64);
         let first = random.below(1 + keys.len().saturating_sub(KEYS_MAX) as u64) as usize;
         let keys = keys[first..keys.len().min(first + KEYS_MAX)].to_vec();
-        let table = engine.table(value_bytes);
+        let table = engine.table(lengths.bytes());
         let sessions = [Access::OneSided, Access::Rpc].map(|access| table.session(access));
-        let mut run =
-            ConditionalRun { random, keys, value_bytes, sessions, model: Model::new(engine.embedding()) };
+        let operands = engine.operands();
+        let model = Model::with(engine.embedding(), operands);
+        let mut run = ConditionalRun { random, keys, lengths, operands, sessions, model };
         for _ in 0..steps {
             run.step();
         }
@@ -102,17 +115,22 @@ fn writes_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
 
 /// Conditional writes of values of this size.
 pub fn conditional_writes_of_8_bytes<E: EngineUnderTest>(engine: &E) {
-    writes_of(engine, 8);
+    writes_of(engine, Lengths::Fixed(8));
 }
 
 /// Conditional writes of values of this size.
 pub fn conditional_writes_of_24_bytes<E: EngineUnderTest>(engine: &E) {
-    writes_of(engine, 24);
+    writes_of(engine, Lengths::Fixed(24));
 }
 
 /// Conditional writes of values of this size.
 pub fn conditional_writes_of_256_bytes<E: EngineUnderTest>(engine: &E) {
-    writes_of(engine, 256);
+    writes_of(engine, Lengths::Fixed(256));
+}
+
+/// Conditional writes of values of any length. Some of them are integers; additions to others are refused.
+pub fn writes_of_any_length<E: EngineUnderTest>(engine: &E) {
+    writes_of(engine, Lengths::Any);
 }
 
 /// Counters to which clients add in turn end at their sums, and each sum before is told to one of them.
@@ -157,13 +175,13 @@ pub fn chains_of_compare_and_set<E: EngineUnderTest>(engine: &E) {
             let (value, version) = read[client].clone().unwrap_or_else(|| (vec![0; 16], 0));
             let new = [link.to_le_bytes(), (!link).to_le_bytes()].concat();
             // Either way of comparing; an absent key has a version alone.
-            let (operation, expected) = if version == 0 || link.is_multiple_of(2) {
-                (WriteOperation::CompareAndSet, version.to_le_bytes().to_vec())
+            let (operation, operand) = if version == 0 || link.is_multiple_of(2) {
+                (WriteOperation::CompareAndSet, [version.to_le_bytes().to_vec(), new].concat())
             } else {
-                (WriteOperation::CompareAndSetValue, value)
+                (WriteOperation::CompareAndSetValue, engine.operands().compare_value(&value, &new))
             };
             let mut asking = Asking::of(&mut sessions[client], &embedding);
-            match (asking.exchange(operation, &[(KEY, [expected, new].concat())])[0].0, made) {
+            match (asking.exchange(operation, &[(KEY, operand)])[0].0, made) {
                 (WriteOutcome::Inserted(after) | WriteOutcome::Replaced(after), None) => {
                     assert!(after > version, "version {after} after {version}");
                     made = Some(after);

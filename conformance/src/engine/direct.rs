@@ -8,7 +8,7 @@ use farsight_client::{
     Client, ClientOptions, Direction, ScanCursor, ScanRequest, Session, Table, WriteError,
 };
 use farsight_fabric::{Host, Listener};
-use farsight_index::Pairs;
+use farsight_index::{OldValues, Pairs};
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Node, NodeHandle, NodeOptions};
 use farsight_oracles::EightBytes;
@@ -213,10 +213,13 @@ impl SessionUnderTest for SessionView {
         operation: WriteOperation,
         entries: &[(u64, Vec<u8>)],
     ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
-        let (mut outcomes, mut old_values) = (Vec::new(), Vec::new());
+        let (mut outcomes, mut old_values) = (Vec::new(), OldValues::default());
         if let [(key, operand)] = entries {
             let done = self.session.exchange_one(operation, *key, operand, &mut old_values);
-            outcomes.push(done.expect("a write"));
+            outcomes.push(match done {
+                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
+                done => done.expect("a write"),
+            });
         } else {
             let entries = entries.iter().map(|(key, operand)| (*key, operand.as_slice()));
             let done = self.session.exchange(operation, entries, &mut outcomes, &mut old_values);
@@ -259,14 +262,13 @@ impl SessionUnderTest for SessionView {
 pub(super) fn with_old(
     operation: WriteOperation,
     outcomes: Vec<WriteOutcome>,
-    old_values: &[u8],
+    old_values: &OldValues,
 ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
-    assert_eq!(old_values.is_empty(), !operation.returns_value() || outcomes.is_empty(), "{operation:?}");
-    let value_bytes = old_values.len() / outcomes.len().max(1);
+    let returned = if operation.returns_value() { outcomes.len() } else { 0 };
+    assert_eq!(old_values.len(), returned, "{operation:?}");
     let old = |(index, outcome)| {
-        let value = &old_values[index * value_bytes..][..value_bytes];
-        let is_old = matches!(outcome, WriteOutcome::Replaced(_)) && operation.returns_value();
-        (outcome, is_old.then(|| value.to_vec()))
+        let value = old_values.get(index).filter(|_| matches!(outcome, WriteOutcome::Replaced(_)));
+        (outcome, value.map(<[u8]>::to_vec))
     };
     outcomes.into_iter().enumerate().map(old).collect()
 }

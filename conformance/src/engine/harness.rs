@@ -13,6 +13,7 @@ use farsight_protocol::Direction;
 
 use super::blocks::HasBlocks;
 use super::costs::MeteredSession;
+use super::expected::Operands;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 
 /// What no wait of a passing test comes near.
@@ -178,7 +179,10 @@ impl TableUnderTest for XStoreTable {
     type Session = XStoreSession;
 
     fn session(&self, access: Access) -> XStoreSession {
-        XStoreSession::new(self.open().session(Options { access }).expect("a session"))
+        let table = self.open();
+        let session = XStoreSession::new(table.session(Options { access }).expect("a session"));
+        let operands = if table.values().are_blocks() { Operands::OfAnyLength } else { Operands::OfOneSize };
+        XStoreSession { operands, ..session }
     }
 
     fn await_training(&self) {
@@ -189,15 +193,18 @@ impl TableUnderTest for XStoreTable {
 /// A session of the engine under test.
 pub struct XStoreSession {
     session: Session<u64>,
+    /// How its table takes operands.
+    operands: Operands,
     answers: Answers,
     pairs: Pairs<u64>,
 }
 
 impl XStoreSession {
-    /// The suite's view of `session`.
+    /// The suite's view of `session`, whose table has values of one size.
     #[must_use]
     pub fn new(session: Session<u64>) -> Self {
-        Self { session, answers: Answers::default(), pairs: Pairs::default() }
+        let operands = Operands::OfOneSize;
+        Self { session, operands, answers: Answers::default(), pairs: Pairs::default() }
     }
 
     /// What it is a view of.
@@ -251,18 +258,21 @@ impl XStoreSession {
         operand: &[u8],
     ) -> (WriteOutcome, Option<Vec<u8>>) {
         let session = &mut self.session;
-        let (front, back) = operand.split_at(match operation {
-            WriteOperation::CompareAndSetValue => operand.len() / 2,
-            _ => 8,
-        });
         match operation {
-            WriteOperation::CompareAndSet => (single(session.compare_and_set(key, word(front), back)), None),
-            WriteOperation::CompareAndSetValue => {
-                (single(session.compare_and_set_value(key, front, back)), None)
+            WriteOperation::CompareAndSet => {
+                let (expected, value) = operand.split_at(8);
+                (single(session.compare_and_set(key, word(expected), value)), None)
             }
-            WriteOperation::RemoveIf => (single(session.remove_if(key, word(front))), None),
+            WriteOperation::CompareAndSetValue => {
+                let (expected, value) = self.operands.compared(operand);
+                (single(session.compare_and_set_value(key, expected, value)), None)
+            }
+            WriteOperation::RemoveIf => (single(session.remove_if(key, word(operand))), None),
             WriteOperation::FetchAdd => {
-                let added = session.fetch_add(key, word(front).cast_signed()).expect("an addition");
+                let added = match session.fetch_add(key, word(operand).cast_signed()) {
+                    Err(WriteError::Refused { code, .. }) => return (WriteOutcome::Failed(code), None),
+                    added => added.expect("an addition"),
+                };
                 stored(added.version, (!added.is_inserted).then(|| added.old.to_le_bytes().to_vec()))
             }
             WriteOperation::Swap => {
@@ -279,7 +289,7 @@ impl XStoreSession {
         operation: WriteOperation,
         entries: &[(u64, Vec<u8>)],
     ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
-        let session = &mut self.session;
+        let (session, operands) = (&mut self.session, self.operands);
         let (mut outcomes, mut exchanges) = (Vec::new(), Exchanges::default());
         match operation {
             WriteOperation::CompareAndSet => {
@@ -289,7 +299,7 @@ impl XStoreSession {
             }
             WriteOperation::CompareAndSetValue => {
                 let halves = |(key, bytes): &(u64, Vec<u8>)| {
-                    let (expected, value) = bytes.split_at(bytes.len() / 2);
+                    let (expected, value) = operands.compared(bytes);
                     (*key, expected.to_vec(), value.to_vec())
                 };
                 let writes: Vec<_> = entries.iter().map(halves).collect();

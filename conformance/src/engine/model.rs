@@ -8,7 +8,7 @@ use farsight_oracles::{EightBytes, Embedding, Identity};
 use farsight_protocol::Direction;
 
 use super::asking::Asking;
-use super::expected::{Expected, expected};
+use super::expected::{Expected, Operands, expected};
 use super::{SessionUnderTest, Stored};
 
 /// What a table must hold.
@@ -17,13 +17,20 @@ pub struct Model<E = EightBytes> {
     pairs: BTreeMap<Identity, Stored>,
     /// The newest version of each key that was ever written, removed ones included.
     newest: HashMap<Identity, u64>,
+    operands: Operands,
 }
 
 impl<E: Embedding> Model<E> {
     /// Of an empty table with such keys.
     #[must_use]
     pub fn new(embedding: E) -> Self {
-        Self { embedding, pairs: BTreeMap::new(), newest: HashMap::new() }
+        Self::with(embedding, Operands::OfOneSize)
+    }
+
+    /// Of an empty table with such keys and operands.
+    #[must_use]
+    pub fn with(embedding: E, operands: Operands) -> Self {
+        Self { embedding, pairs: BTreeMap::new(), newest: HashMap::new(), operands }
     }
 
     /// The pairs.
@@ -72,9 +79,10 @@ impl<E: Embedding> Model<E> {
             let before = self.pairs.get(key).cloned();
             let held = before.as_ref().map(|(value, version)| (&value[..], *version));
             let of_key = || format!("{operation:?} of key {key}, which holds {held:02x?}: {outcome:?}");
-            let expected_old = held.filter(|_| operation.returns_value()).map(|(value, _)| value.to_vec());
+            let is_returned = operation.returns_value() && !matches!(outcome, WriteOutcome::Failed(_));
+            let expected_old = held.filter(|_| is_returned).map(|(value, _)| value.to_vec());
             assert_eq!(old, expected_old, "the value before {}", of_key());
-            match (expected(operation, operand, held), outcome) {
+            match (expected((operation, self.operands), operand, held), outcome) {
                 (Expected::Nothing(expected), outcome) => assert_eq!(outcome, expected, "{}", of_key()),
                 (Expected::Absence, WriteOutcome::Removed(version)) => {
                     assert_eq!(Some(version), held.map(|(_, version)| version), "{}", of_key());

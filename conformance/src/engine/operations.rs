@@ -4,6 +4,8 @@
 //! blocks are used again and again. The mix swings between growing and shrinking. One client reads one-sided,
 //! one by calls, and a third one-sided but rarely, so that its cache is old whenever it is asked.
 
+use std::fmt;
+
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
 use farsight_oracles::{Embedding, Identity, sets};
@@ -20,7 +22,7 @@ const LIMITS: [usize; 5] = [0, 1, 7, 100, 5_000];
 
 /// How long values are.
 #[derive(Clone, Copy)]
-enum Lengths {
+pub(super) enum Lengths {
     /// So many bytes each.
     Fixed(usize),
     /// Mostly short ones, now and then none or many.
@@ -28,17 +30,36 @@ enum Lengths {
 }
 
 impl Lengths {
-    fn draw(self, random: &mut SplitMix64) -> usize {
+    /// How long a table is told that they are.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::Any => 0,
+        }
+    }
+
+    /// How long the next one is.
+    pub(super) fn draw(self, random: &mut SplitMix64) -> usize {
         let below = match self {
             Self::Fixed(bytes) => return bytes,
             Self::Any => match random.below(100) {
                 0..10 => return 0,
-                10..80 => 200,
+                10..20 => return 8,
+                20..80 => 200,
                 80..98 => 4_000,
                 _ => 1 + u64::from(VALUE_BYTES_MAX),
             },
         };
         random.below(below) as usize
+    }
+}
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(bytes) => write!(f, "{bytes} B"),
+            Self::Any => f.write_str("any length"),
+        }
     }
 }
 
@@ -121,16 +142,12 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> Run<'_, S, E> {
 
 fn values_of<E: EngineUnderTest>(engine: &E, lengths: Lengths) {
     let steps = engine.rounds(STEPS);
-    let (value_bytes, of) = match lengths {
-        Lengths::Fixed(bytes) => (bytes, format!("{bytes} B")),
-        Lengths::Any => (0, "any length".to_owned()),
-    };
-    let seed = Seed::new(&format!("operations, values of {of}"));
+    let seed = Seed::new(&format!("operations, values of {lengths}"));
     let sets = sets::all(&mut seed.random(u64::MAX));
     for (part, (name, keys)) in sets.iter().enumerate() {
         // The captured output of a failing test names its set.
         println!("{name}: {} keys", keys.len());
-        let table = engine.table(value_bytes);
+        let table = engine.table(lengths.bytes());
         let sessions = [Access::OneSided, Access::Rpc, Access::OneSided].map(|access| table.session(access));
         let random = seed.random(part as u64);
         let many = engine.pairs(300) as u64;

@@ -11,7 +11,7 @@ use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_base::{RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
-use farsight_index::{Answers, Counters, Direction, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, OldValues, Pairs, ScanRequest, Writes};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
     PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer,
@@ -376,7 +376,7 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
         let values = entries.iter().map(|(_, value)| *value).collect::<Vec<_>>().concat();
         let mut outcomes = Vec::new();
         let writes = Writes { operation, keys: &keys, values: &values, bounds: &[] };
-        self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut Vec::new());
+        self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut OldValues::default());
         outcomes
     }
 
@@ -412,7 +412,7 @@ impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q>
     ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
         let keys: Vec<u64> = entries.iter().map(|(key, _)| *key).collect();
         let values = entries.iter().map(|(_, operand)| &operand[..]).collect::<Vec<_>>().concat();
-        let (mut outcomes, mut old_values) = (Vec::new(), Vec::new());
+        let (mut outcomes, mut old_values) = (Vec::new(), OldValues::default());
         let writes = Writes { operation, keys: &keys, values: &values, bounds: &[] };
         self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut old_values);
         let outcomes = outcomes.into_iter().map(|outcome| outcome.expect("a write")).collect();

@@ -2,7 +2,7 @@
 //! operation ends, and what it answers without a call stands in some leaf.
 
 use farsight_base::{LeafNumber, Line};
-use farsight_index::{Access, Answers, Direction, EngineKind, Pairs, ScanRequest, record_of};
+use farsight_index::{Access, Answers, Direction, EngineKind, OldValues, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, KEY_LINES, KeySearch, SubModelRecord, TableEntry};
 use farsight_model::{TopKind, TrainOptions, train};
@@ -84,12 +84,14 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
             let entries: Vec<(u64, Vec<u8>)> =
                 (0..count).map(|_| (source.key(), source.value(operand_bytes))).collect();
             let borrowed = entries.iter().map(|(key, operand)| (*key, operand.as_slice()));
-            let (mut outcomes, mut old_values) = (Vec::<WriteOutcome>::new(), Vec::new());
+            let (mut outcomes, mut old_values) = (Vec::<WriteOutcome>::new(), OldValues::default());
             if client.write(queue, operation, borrowed, &mut outcomes, &mut old_values).is_ok() {
                 assert_eq!(outcomes.len(), entries.len());
             }
-            let returned_bytes = if operation.returns_value() { value_bytes } else { 0 };
-            assert_eq!(old_values.len(), returned_bytes * outcomes.len(), "values before");
+            let returned = if operation.returns_value() { outcomes.len() } else { 0 };
+            assert_eq!(old_values.len(), returned, "values before");
+            let mut lengths = (0..returned).map(|index| old_values.get(index).map(<[u8]>::len));
+            assert!(lengths.all(|length| length == Some(value_bytes)), "values before");
         }
         // Whatever the server sends: an error, or more or less of a model.
         2 => drop(client.prefill(queue)),

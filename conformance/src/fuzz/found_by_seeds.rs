@@ -1,7 +1,7 @@
 //! What seeds of the simulator found in clients whose frames lost their ends, each in its smallest form.
 
 use farsight_base::Line;
-use farsight_index::{Access, Direction, Pairs, ScanRequest};
+use farsight_index::{Access, Direction, OldValues, Pairs, ScanRequest};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::Geometry;
 use farsight_protocol::{ErrorCode, ReplyWriter, SentOutcome, ServerError, WriteOperation, WriteOutcome};
@@ -79,7 +79,13 @@ fn a_write_does_not_fail_because_a_part_of_the_model_was_refused() {
     let mut outcomes = Vec::new();
     queue.replies.push_back(replaced(ENTRIES));
     client
-        .write(&mut queue, WriteOperation::Put, entries.iter().copied(), &mut outcomes, &mut Vec::new())
+        .write(
+            &mut queue,
+            WriteOperation::Put,
+            entries.iter().copied(),
+            &mut outcomes,
+            &mut OldValues::default(),
+        )
         .expect("writes");
     assert_eq!(outcomes.len(), ENTRIES);
 
@@ -96,7 +102,7 @@ fn a_write_does_not_fail_because_a_part_of_the_model_was_refused() {
         WriteOperation::Put,
         entries[..1].iter().copied(),
         &mut outcomes,
-        &mut Vec::new(),
+        &mut OldValues::default(),
     );
     assert!(written.is_ok(), "it was executed: {written:?}");
     assert_eq!(outcomes, [WriteOutcome::Replaced(1)]);

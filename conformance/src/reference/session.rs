@@ -8,7 +8,7 @@ use std::sync::Arc;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, Ordered, Pair, Pairs, ScanRequest, Writes,
+    Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pair, Pairs, ScanRequest, Writes,
 };
 use farsight_protocol::{
     DecodeError, ErrorCode, HEADER_BYTES, OPERATIONS_MAX, PairsReader, Reply, Request, TableId, TableInfo,
@@ -146,7 +146,7 @@ impl<Q: QueuePair> Engine<Q> for ReferenceSession {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         let mut left = writes.iter();
         while left.len() > 0 {
@@ -164,7 +164,7 @@ impl<Q: QueuePair> Engine<Q> for ReferenceSession {
                 for sent in reply.exchanged(count, value_bytes).map_err(undecoded_write)? {
                     let (sent, old) = sent.map_err(undecoded_write)?;
                     outcomes.push(sent.outcome);
-                    old_values.extend_from_slice(old);
+                    old_values.push(old);
                 }
                 continue;
             }

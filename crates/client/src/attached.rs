@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use farsight_fabric::{FabricError, Meters, QueuePair};
-use farsight_index::{Answers, Counters, Direction, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_index::{
+    Answers, Counters, Direction, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
+};
 use farsight_protocol::{TableInfo, WriteOutcome};
 
 use crate::CatalogueError;
@@ -45,7 +47,7 @@ pub(crate) trait Operations: Send {
         &mut self,
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError>;
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
@@ -125,7 +127,7 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         &mut self,
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         self.engine.write(&mut self.queues, writes, outcomes, old_values)
     }
@@ -191,7 +193,7 @@ impl Operations for LetGo {
         &mut self,
         _: Writes<'_>,
         _: &mut Vec<WriteOutcome>,
-        _: &mut Vec<u8>,
+        _: &mut OldValues,
     ) -> Result<(), EngineError> {
         Self::failed()
     }

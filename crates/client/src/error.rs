@@ -4,7 +4,7 @@ use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index::{EngineError, UnfitTable, UnknownEngine};
 use farsight_protocol::{
-    DecodeError, ErrorCode, INTEGER_BYTES, ServerError, TableDefinition, ValueKind, WriteOperation,
+    DecodeError, ErrorCode, INTEGER_BYTES, Operand, ServerError, TableDefinition, ValueKind, WriteOperation,
 };
 
 use crate::PoolError;
@@ -204,14 +204,6 @@ pub enum WriteError {
         /// Bytes of the table's values.
         value_bytes: usize,
     },
-    /// The table's values have any length, and the operation is not for such. Nothing was sent.
-    #[error("table {table:?} has values of any length: there is no {operation:?} of them")]
-    OfAnyLength {
-        /// The table.
-        table: String,
-        /// The operation.
-        operation: WriteOperation,
-    },
     /// The server executed the call and could not do this write. Nothing changed.
     #[error("table {table:?} did not take the {operation:?}: {reason}", reason = reason(*code))]
     Refused {
@@ -267,34 +259,56 @@ impl WriteError {
     /// this name and such values.
     ///
     /// # Errors
-    /// [`WriteError::WrongValueSize`], [`WriteError::NotInteger`], [`WriteError::OfAnyLength`].
+    /// [`WriteError::WrongValueSize`], [`WriteError::NotInteger`].
     #[inline]
     pub fn check_operand(
         (table, values): (&str, ValueKind),
         operation: WriteOperation,
         index: usize,
-        operand_bytes: usize,
+        operand: &[u8],
     ) -> Result<(), Self> {
         let ValueKind::Fixed(value_bytes) = values else {
-            let is_right =
-                if operation.has_value() { values.allows(operand_bytes) } else { operand_bytes == 0 };
-            return match (operation.is_plain(), is_right) {
-                (true, true) => Ok(()),
-                (true, false) => Err(Self::WrongValueSize {
-                    table: table.to_owned(),
-                    index,
-                    expected: values,
-                    got_bytes: operand_bytes,
-                }),
-                (false, _) => Err(Self::OfAnyLength { table: table.to_owned(), operation }),
-            };
+            return Self::check_any_length((table, values), operation, index, operand);
         };
-        let value_bytes = usize::from(value_bytes);
+        let (value_bytes, operand_bytes) = (usize::from(value_bytes), operand.len());
         let is_of_integers = operation != WriteOperation::FetchAdd || value_bytes == INTEGER_BYTES;
         if operand_bytes == operation.operand_bytes(value_bytes) && is_of_integers {
             return Ok(());
         }
         Err(Self::wrong_operand((table, value_bytes), operation, index, operand_bytes))
+    }
+
+    /// Refuses a value, entry `index` of a call, that is not as long as a table's with this name and such
+    /// values.
+    ///
+    /// # Errors
+    /// [`WriteError::WrongValueSize`].
+    pub fn check_value((table, expected): (&str, ValueKind), index: usize, value: &[u8]) -> Result<(), Self> {
+        let got_bytes = value.len();
+        if expected.allows(got_bytes) {
+            return Ok(());
+        }
+        Err(Self::WrongValueSize { table: table.to_owned(), index, expected, got_bytes })
+    }
+
+    fn check_any_length(
+        (table, values): (&str, ValueKind),
+        operation: WriteOperation,
+        index: usize,
+        operand: &[u8],
+    ) -> Result<(), Self> {
+        let Some(Operand { argument, value }) = Operand::of_any_length(operation, operand) else {
+            let (table, got_bytes) = (table.to_owned(), operand.len());
+            return Err(Self::WrongValueSize { table, index, expected: values, got_bytes });
+        };
+        match operation {
+            WriteOperation::FetchAdd if !values.allows(INTEGER_BYTES) => {
+                Err(Self::NotInteger { table: table.to_owned(), value_bytes: values.bytes_max() })
+            }
+            WriteOperation::CompareAndSetValue => Self::check_value((table, values), index, argument)
+                .and_then(|()| Self::check_value((table, values), index, value)),
+            _ => Self::check_value((table, values), index, value),
+        }
     }
 
     #[cold]
@@ -430,6 +444,9 @@ fn reason(code: ErrorCode) -> &'static str {
         ErrorCode::Fenced => "this process was taken for dead. Connect anew",
         ErrorCode::Bug => "its server met a bug and may have executed it or not",
         ErrorCode::Damaged => "memory lost a bit of it",
+        ErrorCode::NotInteger => {
+            "the value that is there is no integer of 8 B. Read it and compare-and-set another one"
+        }
         ErrorCode::BadRequest
         | ErrorCode::TableExists
         | ErrorCode::BadName

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{
-    Access, Answers, Counters, Direction, EngineError, Pairs, ScanRequest, Writes, clear_kept,
+    Access, Answers, Counters, Direction, EngineError, OldValues, Pairs, ScanRequest, Writes, clear_kept,
 };
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
@@ -192,7 +192,7 @@ impl Session {
         key: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
-        self.exchange_one(operation, key, value, &mut Vec::new())
+        self.exchange_one(operation, key, value, &mut OldValues::default())
     }
 
     /// [`Session::write_one`] of an operation that returns the value before
@@ -206,7 +206,7 @@ impl Session {
         operation: WriteOperation,
         key: u64,
         value: &[u8],
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<WriteOutcome, WriteError> {
         self.table.check_operand(operation, 0, value)?;
         let mut outcomes = std::mem::take(&mut self.outcome);
@@ -237,7 +237,7 @@ impl Session {
         entries: impl Iterator<Item = (u64, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
-        self.exchange(operation, entries, outcomes, &mut Vec::new())
+        self.exchange(operation, entries, outcomes, &mut OldValues::default())
     }
 
     /// [`Session::write`] of an operation that returns the value before. `old_values` is replaced by one
@@ -251,7 +251,7 @@ impl Session {
         operation: WriteOperation,
         entries: impl Iterator<Item = (u64, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), WriteError> {
         outcomes.clear();
         old_values.clear();
@@ -291,7 +291,7 @@ impl Session {
         &mut self,
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), WriteError> {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
@@ -564,7 +564,7 @@ impl Table {
         index: usize,
         operand: &[u8],
     ) -> Result<(), WriteError> {
-        WriteError::check_operand((self.name(), self.values()), operation, index, operand.len())
+        WriteError::check_operand((self.name(), self.values()), operation, index, operand)
     }
 
     #[cold]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use farsight_index::{Direction, EngineError, Pairs, ScanRequest, Writes};
+use farsight_index::{Direction, EngineError, OldValues, Pairs, ScanRequest, Writes};
 use farsight_protocol::{ErrorCode, ServerError, TableInfo, WriteOperation, WriteOutcome};
 
 use crate::LoadError;
@@ -65,7 +65,7 @@ impl WritesLoad {
         let Self { keys, values, bounds, outcomes, .. } = self;
         outcomes.clear();
         let writes = Writes { operation: WriteOperation::Insert, keys, values, bounds };
-        let written = self.operations.write(writes, outcomes, &mut Vec::new());
+        let written = self.operations.write(writes, outcomes, &mut OldValues::default());
         let inserted = |outcome: &&WriteOutcome| matches!(outcome, WriteOutcome::Inserted(_));
         self.written += outcomes.iter().filter(inserted).count() as u64;
         written.map_err(|source| self.failed(source))?;

@@ -317,7 +317,7 @@ impl<K: Key> AsyncTable<K> {
         key: K,
         operand: &[u8],
     ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
-        WriteError::check_operand((self.name(), self.handle.values), operation, 0, operand.len())?;
+        WriteError::check_operand((self.name(), self.handle.values), operation, 0, operand)?;
         match self.ask(Request::Write(operation, key.encode()), operand).await {
             Ok((Completion::Write(outcome), old)) => outcome.map(|outcome| (outcome, old)),
             Ok((other, _)) => unreachable!("a write was answered with {other:?}"),

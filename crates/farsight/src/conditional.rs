@@ -4,7 +4,10 @@
 //! Each is one step. No other write of the key comes between its look and its change.
 
 use farsight_client::WriteError;
-use farsight_protocol::{INTEGER_BYTES, ValueKind, WriteOperation, WriteOutcome};
+use farsight_index::OldValues;
+use farsight_protocol::{
+    EXPECTED_VERSION_BYTES, INTEGER_BYTES, Operand, ValueKind, WriteOperation, WriteOutcome,
+};
 
 use crate::{Key, Session, Value};
 
@@ -33,7 +36,7 @@ pub struct Added {
 #[derive(Clone, Debug, Default)]
 pub struct Exchanges {
     pub(crate) outcomes: Vec<WriteOutcome>,
-    pub(crate) old_values: Vec<u8>,
+    pub(crate) old_values: OldValues,
 }
 
 impl Exchanges {
@@ -47,9 +50,7 @@ impl Exchanges {
     #[must_use]
     pub fn old(&self, index: usize) -> Option<&[u8]> {
         let Some(WriteOutcome::Replaced(_)) = self.outcomes.get(index) else { return None };
-        let value_bytes = self.old_values.len() / self.outcomes.len();
-        let old = &self.old_values[index * value_bytes..][..value_bytes];
-        (value_bytes > 0).then_some(old)
+        self.old_values.get(index)
     }
 
     /// The integer before fetch-and-add `index`, as its 64 bits; 0 if its key was absent, the write failed,
@@ -80,11 +81,15 @@ pub(crate) fn push_compare_value(
     index: usize,
     (expected, value): (&[u8], &[u8]),
 ) -> Result<(), WriteError> {
-    for bytes in [expected.len(), value.len()] {
-        WriteError::check_operand(table, WriteOperation::Put, index, bytes)?;
+    for bytes in [expected, value] {
+        WriteError::check_value(table, index, bytes)?;
     }
-    operand.extend_from_slice(expected);
-    operand.extend_from_slice(value);
+    if table.1.are_blocks() {
+        Operand::push_compare_value(operand, expected, value);
+    } else {
+        operand.extend_from_slice(expected);
+        operand.extend_from_slice(value);
+    }
     Ok(())
 }
 
@@ -162,10 +167,11 @@ impl<K: Key> Session<K> {
     /// absent key counts as 0, and is inserted. Returns the integer before.
     ///
     /// # Errors
-    /// [`WriteError`]; [`WriteError::NotInteger`] if the table's values are not of 8 B.
+    /// [`WriteError`]; [`WriteError::NotInteger`] if the table's values are not of 8 B. Where values have any
+    /// length, one of another length is refused ([`ErrorCode::NotInteger`](crate::ErrorCode)).
     pub fn fetch_add(&mut self, key: K, delta: i64) -> Result<Added, WriteError> {
         let outcome = self.exchange_one(WriteOperation::FetchAdd, key, &delta.to_le_bytes())?;
-        Ok(added(outcome, &self.old_value))
+        Ok(added(outcome, self.old_value.get(0).unwrap_or_default()))
     }
 
     /// Stores a pair, present or not, and returns the value before.
@@ -174,7 +180,7 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn swap(&mut self, key: K, value: &[u8]) -> Result<Swapped, WriteError> {
         let outcome = self.exchange_one(WriteOperation::Swap, key, value)?;
-        Ok(swapped(outcome, &self.old_value))
+        Ok(swapped(outcome, self.old_value.get(0).unwrap_or_default()))
     }
 
     /// [`Session::compare_and_set`] of many `(key, expected version, value)`; as [`Session::put_many`].
@@ -187,10 +193,12 @@ impl<K: Key> Session<K> {
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         self.operands.clear();
+        self.operand_ends.clear();
         for (index, (_, expected, value)) in writes.iter().enumerate() {
             let table = (self.inner.table().name(), self.values());
-            WriteError::check_operand(table, WriteOperation::Put, index, value.as_ref().len())?;
+            WriteError::check_value(table, index, value.as_ref())?;
             push_compare(&mut self.operands, *expected, value.as_ref());
+            self.operand_ends.push(self.operands.len());
         }
         let keys = writes.iter().map(|(key, ..)| key.encode());
         self.write_operands(WriteOperation::CompareAndSet, keys, outcomes)
@@ -206,9 +214,11 @@ impl<K: Key> Session<K> {
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         self.operands.clear();
+        self.operand_ends.clear();
         for (index, (_, expected, value)) in writes.iter().enumerate() {
             let table = (self.inner.table().name(), self.values());
             push_compare_value(&mut self.operands, table, index, (expected.as_ref(), value.as_ref()))?;
+            self.operand_ends.push(self.operands.len());
         }
         let keys = writes.iter().map(|(key, ..)| key.encode());
         self.write_operands(WriteOperation::CompareAndSetValue, keys, outcomes)
@@ -225,8 +235,9 @@ impl<K: Key> Session<K> {
     ) -> Result<(), WriteError> {
         self.operands.clear();
         self.operands.extend(writes.iter().flat_map(|(_, expected)| expected.to_le_bytes()));
-        let keys = writes.iter().map(|(key, _)| key.encode());
-        self.write_operands(WriteOperation::RemoveIf, keys, outcomes)
+        let operands = self.operands.chunks_exact(EXPECTED_VERSION_BYTES);
+        let entries = writes.iter().map(|(key, _)| key.encode()).zip(operands);
+        self.inner.write(WriteOperation::RemoveIf, entries, outcomes)
     }
 
     /// [`Session::fetch_add`] of many `(key, delta)`; as [`Session::put_many`].
@@ -270,16 +281,19 @@ impl<K: Key> Session<K> {
         self.inner.exchange_one(operation, key.encode(), operand, &mut self.old_value)
     }
 
-    /// Writes of one kind, whose operands stand in `self.operands`.
+    /// Writes of one kind, whose operands stand in `self.operands` up to `self.operand_ends`.
     fn write_operands(
         &mut self,
         operation: WriteOperation,
         keys: impl Iterator<Item = u64>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
-        let operand_bytes = operation.operand_bytes(self.inner.value_bytes());
-        let table = (self.inner.table().name(), self.values());
-        WriteError::check_operand(table, operation, 0, operand_bytes)?;
-        self.inner.write(operation, keys.zip(self.operands.chunks_exact(operand_bytes)), outcomes)
+        let mut begin = 0;
+        let operands = self.operand_ends.iter().map(|end| {
+            let operand = &self.operands[begin..*end];
+            begin = *end;
+            operand
+        });
+        self.inner.write(operation, keys.zip(operands), outcomes)
     }
 }

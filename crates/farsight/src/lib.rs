@@ -147,9 +147,9 @@ pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngin
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_node::{Ack, ShutdownError};
 pub use farsight_protocol::{
-    BlockSpaceStats, ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, POOL_NODES_MAX, PartStats,
-    RegionInfo, ServerError, Space, SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats,
-    TreeStats, ValueKind, WriteOperation, WriteOutcome,
+    BlockSpaceStats, DataStats, ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, Operand,
+    POOL_NODES_MAX, PartStats, RegionInfo, ServerError, Space, SpaceStats, TableDefinition, TableEngine,
+    TableId, TableInfo, TableStats, TreeStats, ValueKind, WriteOperation, WriteOutcome,
 };
 pub use key::Key;
 pub use neighbours::Neighbour;

@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use farsight_base::Epoch;
 use farsight_client::{Direction, Origin, ReadError, ScanRequest, WriteError};
 use farsight_fabric::Meters;
-use farsight_index::{Answers, Counters};
+use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use crate::{Exchanges, Key, Pairs, Scan, Value};
@@ -19,7 +19,8 @@ pub struct Session<K> {
     requests: Vec<ScanRequest>,
     /// Operands of conditional writes, and the value before a single one: kept, so that they allocate once.
     pub(crate) operands: Vec<u8>,
-    pub(crate) old_value: Vec<u8>,
+    pub(crate) operand_ends: Vec<usize>,
+    pub(crate) old_value: OldValues,
     /// Where a single neighbour is put: kept, so that it allocates once.
     pub(crate) one_pair: Pairs<K>,
     key: PhantomData<fn(K) -> K>,
@@ -45,7 +46,8 @@ impl<K: Key> Session<K> {
             encoded: Vec::new(),
             requests: Vec::new(),
             operands: Vec::new(),
-            old_value: Vec::new(),
+            operand_ends: Vec::new(),
+            old_value: OldValues::default(),
             one_pair: Pairs::default(),
             key: PhantomData,
         }

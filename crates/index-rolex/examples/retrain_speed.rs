@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use common::Pool;
 use farsight_fabric::lane::PoolLane;
-use farsight_index::Writes;
+use farsight_index::{OldValues, Writes};
 use farsight_index_rolex::{CacheSession, RolexCache};
 use farsight_layout::LEAF_SLOTS;
 use farsight_protocol::WriteOperation;
@@ -35,7 +35,7 @@ fn main() {
             values: &key.to_le_bytes(),
             bounds: &[],
         };
-        writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
+        writer.write_many(&mut queues, write, &mut outcomes, &mut OldValues::default());
     }
     assert!(outcomes.iter().all(Result::is_ok), "all pairs are written");
     let lines = pool.lines();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes, clear_kept,
+    Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
+    clear_kept,
 };
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
@@ -86,7 +87,7 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         #[cfg(injected)]
         let old = self.old_value(queues, writes)?;
@@ -98,8 +99,7 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         let gathered = gather(self.done.drain(..), outcomes);
         clear_kept(&mut self.done);
         if writes.operation.returns_value() {
-            let value_bytes = (old_values.len() - old_before) / writes.keys.len().max(1);
-            old_values.truncate(old_before + (outcomes.len() - known_before) * value_bytes);
+            old_values.truncate(old_before + outcomes.len() - known_before);
         }
         gathered
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, Guarantees, QueuePair};
-use farsight_index::{Answers, Counters, Direction, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, OldValues, Pairs, ScanRequest, Writes};
 use farsight_layout::VALUE_BYTES_MAX;
 use farsight_protocol::WriteOutcome;
 
@@ -186,14 +186,13 @@ impl RolexSession {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<Written>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
         let returned_bytes =
             if writes.operation.returns_value() { self.table().geometry().leaf().value_bytes() } else { 0 };
-        let first = old_values.len();
-        old_values.resize(first + returned_bytes * writes.keys.len(), 0);
-        let old_values = Cell::from_mut(&mut old_values[first..]).as_slice_of_cells();
+        let returned = if writes.operation.returns_value() { writes.keys.len() } else { 0 };
+        let old_values = old_values.extend_zeroed(returned, returned_bytes);
         let mut rest = Batch { writes, old_values, returned_bytes };
         while !rest.keys().is_empty() {
             // As many as have different keys: two writes of one key would have no order.

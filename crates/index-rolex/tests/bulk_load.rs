@@ -9,7 +9,7 @@ use std::ops::Range;
 use common::{Pool, Queue, owner};
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::{PoolLane, PoolSlot};
-use farsight_index::{Answers, Writes};
+use farsight_index::{Answers, OldValues, Writes};
 use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader, LineSource, Trained, Trainer};
 use farsight_protocol::WriteOperation;
 
@@ -65,7 +65,7 @@ fn an_unknown_synonym_is_a_second_round_trip_once() {
     for key in &new {
         let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8], bounds: &[] };
         let mut outcomes = Vec::new();
-        writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
+        writer.write_many(&mut queues, write, &mut outcomes, &mut OldValues::default());
         outcomes.pop().expect("an outcome").expect("a write");
     }
     let chain = pool.chain();
@@ -104,7 +104,7 @@ fn what_cannot_be_loaded_is_named() {
     let mut queues = pool.queues();
     let mut outcomes = Vec::new();
     let write = Writes { operation: WriteOperation::Put, keys: &[9], values: &[0; 8], bounds: &[] };
-    pool.session(2).write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
+    pool.session(2).write_many(&mut queues, write, &mut outcomes, &mut OldValues::default());
     outcomes.pop().expect("an outcome").expect("a write");
     let error = load(&pool, &mut queues, &[7]).expect_err("is not empty");
     assert!(matches!(error, BulkLoadError::NotEmpty), "{error}");
@@ -183,7 +183,7 @@ fn splits_between_a_load_and_its_directory_are_trained() {
     for key in &new {
         let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8], bounds: &[] };
         let mut outcomes = Vec::new();
-        writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
+        writer.write_many(&mut queues, write, &mut outcomes, &mut OldValues::default());
         outcomes.pop().expect("an outcome").expect("a write");
     }
     assert!(pool.chain().len() > loaded.len(), "leaves have split");

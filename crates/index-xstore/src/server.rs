@@ -16,6 +16,9 @@
 //! A `LeafListener` hears of every leaf whose incarnation changed; the models that name it are trained again.
 
 mod arena;
+mod block_copy;
+mod block_draft;
+mod block_exchange;
 mod block_leaf;
 mod block_tree;
 mod bulk_load;
@@ -48,6 +51,7 @@ mod update;
 mod versioned;
 mod write_many;
 
+pub use block_exchange::Exchanged;
 pub use block_leaf::{BlockLeaf, LatchedBlockLeaf};
 pub use block_tree::{BlockReadError, BlockRoom, BlockTree, BlockWriteError};
 pub use bulk_load::{BulkLoaded, BulkLoader};

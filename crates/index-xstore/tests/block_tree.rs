@@ -15,10 +15,10 @@ use farsight_blocks::{BlockSpace, BlockWriter};
 use farsight_fabric::Region;
 use farsight_index::Direction;
 use farsight_index_xstore::server::{
-    BlockReadError, BlockRoom, BlockTree, BlockWriteError, ModelStore, XStoreLeaf,
+    BlockReadError, BlockRoom, BlockTree, BlockWriteError, Exchanged, ModelStore, XStoreLeaf,
 };
 use farsight_layout::value_block::{BLOCK_VALUE_BYTES_MAX, block_bytes, block_lines};
-use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
+use farsight_protocol::{Operand, WriteEntry, WriteOperation, WriteOutcome};
 
 type Model = BTreeMap<u64, (u64, Vec<u8>)>;
 
@@ -26,6 +26,9 @@ struct Fixture {
     tree: BlockTree,
     blocks: Arc<HeapRegion>,
 }
+
+/// What became of a conditional write, and the value before.
+type AnsweredExchange = (Result<WriteOutcome, String>, Option<Vec<u8>>);
 
 impl Fixture {
     fn new(leaves: usize, block_bytes: usize) -> Self {
@@ -52,6 +55,28 @@ impl Fixture {
         let mut outcomes = Vec::new();
         self.tree.write_many(writer, operation, entries, |outcome, _| outcomes.push(outcome));
         outcomes
+    }
+
+    /// Conditional writes, with room for values before of so many bytes in all.
+    fn exchange(
+        &self,
+        writer: &mut BlockWriter,
+        operation: WriteOperation,
+        entries: &[(u64, Vec<u8>)],
+        room_bytes: usize,
+    ) -> Vec<AnsweredExchange> {
+        let entries =
+            entries.iter().map(|(key, value)| WriteEntry { key: *key, hint: LeafNumber::NONE, value });
+        let (mut done, mut left) = (Vec::new(), room_bytes);
+        let count = self.tree.exchange_many(writer, operation, entries, room_bytes, |exchanged| {
+            let Exchanged { outcome, is_hint_wrong, old } = exchanged;
+            assert!(!is_hint_wrong, "there was no hint");
+            left -= old.map_or(0, <[u8]>::len);
+            done.push((outcome.map_err(|error| error.to_string()), old.map(<[u8]>::to_vec)));
+            left
+        });
+        assert_eq!(count, done.len());
+        done
     }
 
     fn put(&self, writer: &mut BlockWriter, key: u64, value: Vec<u8>) -> WriteOutcome {
@@ -278,6 +303,9 @@ fn a_damaged_block_is_never_returned_and_a_write_replaces_it() {
             let word = &fixture.blocks.words()[at + bit as usize / 64];
             word.fetch_xor(1 << (bit % 64), Ordering::Relaxed);
             let error = fixture.tree.get(5, &mut room).map(drop).expect_err("a damaged block");
+            let (swapped, old) =
+                fixture.exchange(&mut writer, WriteOperation::Swap, &[(5, vec![1])], 1 << 20).remove(0);
+            assert_eq!((swapped, old), (Err("key 5: the value is damaged".to_owned()), None), "bit {bit}");
             assert!(matches!(error, BlockReadError::Damaged { key: 5, .. }), "bit {bit}: {error}");
             word.fetch_xor(1 << (bit % 64), Ordering::Relaxed);
         }
@@ -308,6 +336,106 @@ fn what_is_too_long_or_has_no_room_is_refused_by_name_alone() {
     let mut room = BlockRoom::default();
     let found: Vec<_> = (1..=4).map(|key| fixture.get(&mut room, key).is_some()).collect();
     assert_eq!(found, [true, false, false, true]);
+}
+
+fn compare_value(expected: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut operand = Vec::new();
+    Operand::push_compare_value(&mut operand, expected, value);
+    operand
+}
+
+#[test]
+fn conditional_writes_look_at_the_block() {
+    let fixture = Fixture::new(10, 4 << 20);
+    let (mut writer, mut room) = (fixture.writer(), BlockRoom::default());
+    let WriteOutcome::Inserted(first) = fixture.put(&mut writer, 5, b"before".to_vec()) else { panic!() };
+    let live = fixture.tree.space().stats().live_bytes;
+    let mut exchange = |operation, key, operand: Vec<u8>| {
+        fixture.exchange(&mut writer, operation, &[(key, operand)], usize::MAX).remove(0)
+    };
+    let versioned = |version: u64, value: &[u8]| [&version.to_le_bytes()[..], value].concat();
+    // What does not fit leaves all as it is, and its draft's memory is free again.
+    let differs = (Ok(WriteOutcome::Differs(first)), None);
+    assert_eq!(exchange(WriteOperation::CompareAndSet, 5, versioned(first + 1, b"no")), differs);
+    for other in [&b""[..], b"befor", b"beforf", b"before "] {
+        assert_eq!(exchange(WriteOperation::CompareAndSetValue, 5, compare_value(other, b"no")), differs);
+    }
+    let absent = (Ok(WriteOutcome::Absent), None);
+    assert_eq!(exchange(WriteOperation::CompareAndSetValue, 6, compare_value(b"", b"no")), absent);
+    assert_eq!(exchange(WriteOperation::CompareAndSet, 6, versioned(first, b"no")), absent);
+    let (refused, old) = exchange(WriteOperation::FetchAdd, 5, 3_u64.to_le_bytes().to_vec());
+    let text = "key 5: fetch-and-add wants integers of 8 B, the value has 6 B";
+    assert_eq!((refused, old), (Err(text.to_owned()), None));
+    assert_eq!(fixture.get(&mut room, 5), Some((first, b"before".to_vec())));
+    assert_eq!(fixture.tree.space().stats().live_bytes, live);
+    // What fits.
+    let long = vec![7; 30_000];
+    let (set, _) = exchange(WriteOperation::CompareAndSetValue, 5, compare_value(b"before", &long));
+    let Ok(WriteOutcome::Replaced(second)) = set else { panic!("{set:?}") };
+    let (set, _) = exchange(WriteOperation::CompareAndSet, 5, versioned(second, b""));
+    let Ok(WriteOutcome::Replaced(third)) = set else { panic!("{set:?}") };
+    let (swapped, old) = exchange(WriteOperation::Swap, 5, long.clone());
+    assert!(matches!(swapped, Ok(WriteOutcome::Replaced(version)) if version > third));
+    assert_eq!(old, Some(Vec::new()));
+    assert_eq!(exchange(WriteOperation::Swap, 5, 9_u64.to_le_bytes().to_vec()).1, Some(long));
+    for (before, addend) in [(9_u64, u64::MAX), (8, 5), (13, 0)] {
+        let (_, old) = exchange(WriteOperation::FetchAdd, 5, addend.to_le_bytes().to_vec());
+        assert_eq!(old, Some(before.to_le_bytes().to_vec()));
+    }
+    assert!(matches!(exchange(WriteOperation::Swap, 7, Vec::new()), (Ok(WriteOutcome::Inserted(_)), None)));
+    let (added, old) = exchange(WriteOperation::FetchAdd, 8, 2_u64.to_le_bytes().to_vec());
+    assert!(matches!((added, old), (Ok(WriteOutcome::Inserted(_)), None)));
+    let value = |room: &mut BlockRoom, key| fixture.get(room, key).map(|(_, value)| value);
+    assert_eq!(value(&mut room, 5), Some(13_u64.to_le_bytes().to_vec()));
+    assert_eq!(value(&mut room, 8), Some(2_u64.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn swaps_end_before_the_one_whose_value_has_no_room() {
+    let fixture = Fixture::new(10, 4 << 20);
+    let (mut writer, mut room) = (fixture.writer(), BlockRoom::default());
+    for (key, length) in [(1, 100), (2, 0), (3, 50), (4, 0)] {
+        fixture.put(&mut writer, key, vec![key as u8; length]);
+    }
+    let swaps: Vec<_> = [1, 2, 9, 3, 4].map(|key| (key, vec![0; 3])).into();
+    for (room_bytes, expected) in [(150, 5), (149, 3), (99, 0)] {
+        let done = fixture.exchange(&mut writer, WriteOperation::Swap, &swaps, room_bytes);
+        assert_eq!(done.len(), expected.min(5), "{room_bytes} B");
+        for ((key, new), (outcome, old)) in swaps.iter().zip(&done) {
+            assert_eq!(fixture.get(&mut room, *key).map(|(_, value)| value).as_ref(), Some(new));
+            assert_eq!(old.is_some(), matches!(outcome, Ok(WriteOutcome::Replaced(_))));
+        }
+        // As before, for the next turn.
+        for (key, length) in [(1, 100), (2, 0), (3, 50), (4, 0)] {
+            fixture.put(&mut writer, key, vec![key as u8; length]);
+        }
+    }
+}
+
+/// Counters to which threads add, with a look at a block each, end at their sums.
+#[test]
+fn concurrent_additions_are_each_done_once() {
+    const ADDITIONS: u64 = 20_000;
+    let fixture = Fixture::new(10, 1 << 20);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let (mut writer, mut latest) = (fixture.writer(), 0);
+                let one = 1_u64.to_le_bytes().to_vec();
+                for _ in 0..ADDITIONS {
+                    let done =
+                        fixture.exchange(&mut writer, WriteOperation::FetchAdd, &[(1, one.clone())], 8);
+                    let (outcome, old) = &done[0];
+                    assert!(outcome.is_ok(), "{outcome:?}");
+                    let old = old.as_ref().map_or(0, |old| u64::from_le_bytes(old[..].try_into().unwrap()));
+                    assert!(old >= latest, "{old} after {latest}");
+                    latest = old + 1;
+                }
+            });
+        }
+    });
+    let found = fixture.get(&mut BlockRoom::default(), 1).map(|(_, value)| value);
+    assert_eq!(found, Some((2 * ADDITIONS).to_le_bytes().to_vec()));
 }
 
 /// A value as long as any, in one piece.

@@ -4,7 +4,7 @@
 //! Invariant: a decision depends on nothing but its arguments. Its caller keeps everybody else from the key
 //! until what was decided is done.
 
-use farsight_protocol::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, WriteOperation, WriteOutcome};
+use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
 #[cfg(injected)]
 use crate::injected;
@@ -49,35 +49,63 @@ impl NewValue<'_> {
     }
 }
 
-/// What `operation` with this operand does to a key that holds `held`.
+/// Why a write that looks at the pair before it could not be decided. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Undecided {
+    /// Memory lost a bit of the value. A write that does not look at it replaces it.
+    #[error("the value is damaged")]
+    Damaged,
+    /// There is nothing to add to.
+    #[error("fetch-and-add wants integers of {INTEGER_BYTES} B, the value has {value_bytes} B")]
+    NotInteger {
+        /// Bytes of the value.
+        value_bytes: usize,
+    },
+    /// The value before is to be returned, and has more bytes than there is room for.
+    #[error("the value before has {value_bytes} B, more than the answer has room for")]
+    NoRoom {
+        /// Bytes of the value.
+        value_bytes: usize,
+    },
+}
+
+/// What `operation` with this operand does to a key that holds `held`, in a table with values of one size.
 ///
 /// # Panics
 /// If operand or value have another length than the operation's in a table with such values. For
 /// [`WriteOperation::FetchAdd`] that is [`INTEGER_BYTES`].
 #[must_use]
 pub fn decide<'v>(operation: WriteOperation, operand: &'v [u8], held: Option<HeldPair<'_>>) -> Decision<'v> {
+    decide_parts(operation, Operand::of_one_size(operation, operand), held)
+}
+
+/// [`decide`] by an operand's parts, whatever the length of values. Of a write that looks at the version
+/// alone ([`WriteOperation::needs_old_value`]), the held value may be any.
+///
+/// # Panics
+/// If a version, or an integer of [`WriteOperation::FetchAdd`], has not eight bytes.
+#[must_use]
+pub fn decide_parts<'v>(
+    operation: WriteOperation,
+    Operand { argument, value }: Operand<'v>,
+    held: Option<HeldPair<'_>>,
+) -> Decision<'v> {
     use WriteOperation::{
         CompareAndSet, CompareAndSetValue, FetchAdd, Insert, Put, Remove, RemoveIf, Swap, Update,
     };
-    let store = |value| Decision::Store(NewValue::Given(value));
+    let store = || Decision::Store(NewValue::Given(value));
     match (operation, held) {
         (Insert, Some(held)) => Decision::Leave(WriteOutcome::Exists(held.version)),
         (Update | Remove | CompareAndSetValue | RemoveIf, None) => Decision::Leave(WriteOutcome::Absent),
-        (Insert | Update | Put | Swap, _) => store(operand),
+        (Insert | Update | Put | Swap, _) => store(),
         (Remove, Some(_)) => Decision::Remove,
-        (CompareAndSet, held) => {
-            let (expected, value) = operand.split_at(EXPECTED_VERSION_BYTES);
-            if is_expected(expected, held) { store(value) } else { Decision::Leave(differs(held)) }
-        }
-        (CompareAndSetValue, Some(pair)) => {
-            let (expected, value) = operand.split_at(operand.len() / 2);
-            if pair.value == expected { store(value) } else { Decision::Leave(differs(held)) }
-        }
-        (RemoveIf, Some(_)) if is_expected(operand, held) => Decision::Remove,
-        (RemoveIf, Some(_)) => Decision::Leave(differs(held)),
+        (CompareAndSet, held) if is_expected(argument, held) => store(),
+        (CompareAndSetValue, Some(pair)) if is_same(pair.value, argument) => store(),
+        (RemoveIf, Some(_)) if is_expected(argument, held) => Decision::Remove,
+        (CompareAndSet | CompareAndSetValue | RemoveIf, held) => Decision::Leave(differs(held)),
         (FetchAdd, held) => {
             let before = held.map_or(0, |held| integer(held.value));
-            Decision::Store(NewValue::Sum(before.wrapping_add(integer(operand)).to_le_bytes()))
+            Decision::Store(NewValue::Sum(before.wrapping_add(integer(argument)).to_le_bytes()))
         }
     }
 }
@@ -89,6 +117,15 @@ fn is_expected(version: &[u8], held: Option<HeldPair<'_>>) -> bool {
         return true;
     }
     integer(version) == held.map_or(0, |held| held.version)
+}
+
+/// True if a value is the expected one.
+fn is_same(value: &[u8], expected: &[u8]) -> bool {
+    #[cfg(injected)]
+    if injected::VALUE_COMPARED_BY_LENGTH.is_injected() {
+        return value.len() == expected.len();
+    }
+    value == expected
 }
 
 fn differs(held: Option<HeldPair<'_>>) -> WriteOutcome {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
-use crate::{Answers, Counters, Pairs};
+use crate::{Answers, Counters, OldValues, Pairs};
 
 /// Who searches the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub trait Engine<Q: QueuePair>: Send {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError>;
 
     /// Fetches everything that the cache can learn of the table, instead of piece by piece on demand.
@@ -97,7 +97,7 @@ pub struct Writes<'a> {
     pub operation: WriteOperation,
     /// The keys.
     pub keys: &'a [u64],
-    /// Their operands, one behind the other: mostly values ([`WriteOperation::operand_bytes`]).
+    /// Their operands, one behind the other: mostly values ([`Operand`](farsight_protocol::Operand)).
     pub values: &'a [u8],
     /// Where in `values` each begins, and behind that where the last ends, if they have any length. Empty if
     /// each is as long as the table's are, or there are none.

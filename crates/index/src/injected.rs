@@ -3,4 +3,6 @@
 farsight_base::bugs! {
     /// A conditional write stores, or removes, whatever version it finds.
     VERSION_NOT_COMPARED = "VersionNotCompared";
+    /// A compare-and-set by value stores if the value that is there has the expected one's length.
+    VALUE_COMPARED_BY_LENGTH = "ValueComparedByLength";
 }

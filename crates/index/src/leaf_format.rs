@@ -12,8 +12,9 @@
 use farsight_base::LeafNumber;
 use farsight_base::sync::AtomicU64;
 use farsight_layout::Fences;
+use farsight_protocol::WriteOperation;
 
-use crate::{Direction, Pairs, ScanRequest};
+use crate::{Decision, Direction, HeldPair, Pairs, ScanRequest, Undecided, decide};
 
 /// What a leaf, read without a latch, says about a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +97,12 @@ pub trait LeafFormat: Send + Sync {
         into: &mut Pairs,
     ) -> Option<LeafSpan>;
 
+    /// Bytes of an operand of a conditional write as its leaves take it; `None` if [`LatchedLeaf::decide`]
+    /// takes operands of any length.
+    fn operand_bytes(&self, operation: WriteOperation) -> Option<usize> {
+        Some(operation.operand_bytes(self.value_bytes()))
+    }
+
     /// Pairs that the block shows now. A guess: some of them may be of another moment.
     fn pairs_seen(&self, words: &[AtomicU64]) -> usize;
 
@@ -141,6 +148,22 @@ pub trait LatchedLeaf {
 
     /// The value of the pair in an occupied slot, `into` place; its version.
     fn pair(&self, slot: usize, into: &mut [u8]) -> u64;
+
+    /// What a conditional write does to `key`, whose pair is in `slot` if there is one. `room` is as long as
+    /// the format's values, and holds the value before then, if the operation looks at it.
+    ///
+    /// # Errors
+    /// [`Undecided`].
+    fn decide<'v>(
+        &self,
+        operation: WriteOperation,
+        (_key, slot): (u64, Option<usize>),
+        operand: &'v [u8],
+        room: &mut Vec<u8>,
+    ) -> Result<Decision<'v>, Undecided> {
+        let held = slot.map(|slot| HeldPair { version: self.pair(slot, room), value: room });
+        Ok(decide(operation, operand, held))
+    }
 
     /// Inserts a vacant key; false, and nothing changed, if every slot is spent.
     fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool;

@@ -15,12 +15,13 @@ pub mod injected;
 mod kept;
 mod leaf_format;
 mod leaf_pairs;
+mod old_values;
 mod record;
 mod registry;
 mod slab;
 
 pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
-pub use conditional::{Decision, HeldPair, NewValue, decide};
+pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_parts};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{
@@ -30,6 +31,7 @@ pub use farsight_protocol::Direction;
 pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use leaf_pairs::{ConsistentLeaf, key_behind, wanted_pairs};
+pub use old_values::OldValues;
 pub use record::{model_of, record_of};
 pub use registry::{
     EngineKind, Engines, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,

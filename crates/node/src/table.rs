@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_protocol::{
-    ErrorCode, INTEGER_BYTES, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo, TableLayout,
-    TableStats, WriteOperation, padded,
+    ErrorCode, INTEGER_BYTES, Operand, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo,
+    TableLayout, TableStats, WriteOperation, padded,
 };
 
 use crate::engine::{HostedStats, HostedTable};
@@ -84,9 +84,7 @@ impl Table {
             Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
                 return self.check_values(request);
             }
-            Request::Write { operation, .. }
-                if *operation != WriteOperation::Remove && values.are_blocks() =>
-            {
+            Request::Write { operation, .. } if operation.has_value() && values.are_blocks() => {
                 let got = format!("a write of values of one size, {operation:?}");
                 return Err(self.wrong_kind("values of any length", &got));
             }
@@ -138,15 +136,22 @@ impl Table {
         if !values.are_blocks() {
             return Err(self.wrong_kind("values of one size", "a request for values of any length"));
         }
-        let Request::WriteValues { entries, .. } = request else { return Ok(()) };
-        match entries.iter().find(|entry| !values.allows(entry.value.len())) {
-            None => Ok(()),
-            Some(entry) => {
-                let got = entry.value.len();
-                let text = format!("table {:?} has values of {values}, got one of {got} B", self.name);
-                Err(ServerError::new(ErrorCode::WrongValueSize, text))
+        let Request::WriteValues { operation, entries, .. } = request else { return Ok(()) };
+        for entry in entries.iter() {
+            let Some(Operand { argument, value }) = Operand::of_any_length(*operation, entry.value) else {
+                let got = format!("a {operation:?} with an operand of {} B", entry.value.len());
+                return Err(self.wrong_kind("values of any length", &got));
+            };
+            // Nothing that is expected or added is longer, but for that of a table of very short values.
+            let is_value = *operation == WriteOperation::CompareAndSetValue;
+            let longest = value.len().max(if is_value { argument.len() } else { 0 });
+            let bytes = if *operation == WriteOperation::FetchAdd { INTEGER_BYTES } else { longest };
+            if !values.allows(bytes) {
+                let text = format!("table {:?} has values of {values}, got one of {bytes} B", self.name);
+                return Err(ServerError::new(ErrorCode::WrongValueSize, text));
             }
         }
+        Ok(())
     }
 
     fn wrong_kind(&self, expected: &str, got: &str) -> ServerError {

@@ -12,7 +12,7 @@ use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Region;
-use farsight_index::{Contended, LeafFormat, LeafListener, RegionFull};
+use farsight_index::{Contended, LeafFormat, LeafListener, RegionFull, Undecided};
 use farsight_index_xstore::server::{
     BulkLoadError, BulkLoader, ModelStore, Trainer, WriteError, XStoreLeaf, XTree,
 };
@@ -211,6 +211,9 @@ fn refused_load(error: &BulkLoadError) -> ServerError {
 fn code_of(error: &WriteError) -> ErrorCode {
     match error {
         WriteError::ValueSize { .. } | WriteError::NotInteger { .. } => ErrorCode::WrongValueSize,
+        WriteError::Undecided { source: Undecided::Damaged, .. } => ErrorCode::Damaged,
+        WriteError::Undecided { source: Undecided::NotInteger { .. }, .. } => ErrorCode::NotInteger,
+        WriteError::Undecided { source: Undecided::NoRoom { .. }, .. } => ErrorCode::OutOfResources,
         WriteError::RegionFull { full, .. } if full.no_memory.is_some() => ErrorCode::NoMemory,
         WriteError::RegionFull { .. } => ErrorCode::RegionFull,
         WriteError::VersionsExhausted { .. } => ErrorCode::VersionsExhausted,

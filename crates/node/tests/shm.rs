@@ -9,7 +9,7 @@ use farsight_base::LeafNumber;
 use farsight_fabric::lane::Lane;
 use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
-use farsight_index::{Access, Answers, EngineKind};
+use farsight_index::{Access, Answers, EngineKind, OldValues};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
@@ -116,7 +116,7 @@ fn keys_are_read_without_the_servers_processor() {
             WriteOperation::Insert,
             entries.iter().copied(),
             &mut outcomes,
-            &mut Vec::new(),
+            &mut OldValues::default(),
         )
         .unwrap();
     assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Inserted(_))));
@@ -154,7 +154,9 @@ fn a_session_that_only_writes_comes_to_its_hints() {
     let mut update_all = || {
         let entries = keys.iter().map(|key| (*key, &[7; 8][..]));
         let mut outcomes = Vec::new();
-        writer.write(&mut queue, WriteOperation::Update, entries, &mut outcomes, &mut Vec::new()).unwrap();
+        writer
+            .write(&mut queue, WriteOperation::Update, entries, &mut outcomes, &mut OldValues::default())
+            .unwrap();
         assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Replaced(_))));
     };
     assert_eq!(hint_hits(), 0);

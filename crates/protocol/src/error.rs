@@ -60,6 +60,8 @@ pub enum ErrorCode {
     NoMemory = 14,
     /// Memory lost a bit of the value's block. Its bytes are no answer; a write of the key replaces them.
     Damaged = 15,
+    /// A fetch-and-add found a value that is no integer of 8 B. Nothing changed.
+    NotInteger = 16,
 }
 
 impl ErrorCode {
@@ -67,7 +69,7 @@ impl ErrorCode {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
-            BadLoad, BadName, BadRequest, Bug, Contended, Damaged, Fenced, NoMemory, OtherPool,
+            BadLoad, BadName, BadRequest, Bug, Contended, Damaged, Fenced, NoMemory, NotInteger, OtherPool,
             OutOfResources, RegionFull, TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
         };
         let all = [
@@ -86,6 +88,7 @@ impl ErrorCode {
             Bug,
             NoMemory,
             Damaged,
+            NotInteger,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

@@ -18,6 +18,7 @@ mod direction;
 mod engine;
 mod error;
 pub mod exact;
+mod operand;
 mod outcome;
 mod pool;
 mod reply;
@@ -34,6 +35,7 @@ pub use control::ControlRequest;
 pub use direction::Direction;
 pub use engine::{ENGINE_NAME_BYTES_MAX, TableEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
+pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
     Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, POOL_BLOCKS_MAX, POOL_DROPPED_MAX,

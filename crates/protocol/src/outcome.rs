@@ -67,10 +67,10 @@ impl WriteOperation {
         !matches!(self, Self::Remove | Self::RemoveIf)
     }
 
-    /// True if it looks at no version or value, and returns none.
+    /// True if the value that it finds matters, not its version alone.
     #[must_use]
-    pub fn is_plain(self) -> bool {
-        matches!(self, Self::Insert | Self::Update | Self::Put | Self::Remove)
+    pub fn needs_old_value(self) -> bool {
+        matches!(self, Self::CompareAndSetValue | Self::FetchAdd | Self::Swap)
     }
 
     /// True if it may make an absent key present.
@@ -91,7 +91,8 @@ impl WriteOperation {
         matches!(self, Self::FetchAdd | Self::Swap)
     }
 
-    /// Bytes of its operand in a table with values of `value_bytes`. The operand is the value, but for these:
+    /// Bytes of its operand in a table with values of `value_bytes`, all of one size. The operand is the
+    /// value, but for these ([`Operand`](crate::Operand)):
     ///
     /// | operation | operand |
     /// |---|---|

@@ -82,6 +82,20 @@ impl<'a> ReplyWriter<'a> {
         }
     }
 
+    /// Appends a write's outcome, with the value before and its length; none without one.
+    pub fn push_exchanged_value(&mut self, outcome: SentOutcome, old: Option<&[u8]>) {
+        self.push_outcome(outcome);
+        let old = old.unwrap_or_default();
+        put(self.frame, old.len() as u64);
+        put_padded(self.frame, old);
+    }
+
+    /// Bytes of an outcome with a value before of so many.
+    #[must_use]
+    pub fn exchanged_value_bytes(value_bytes: usize) -> usize {
+        16 + padded(value_bytes)
+    }
+
     /// Appends words.
     pub fn push_words(&mut self, words: impl IntoIterator<Item = u64>) {
         for word in words {
@@ -235,6 +249,33 @@ impl<'a> Reply<'a> {
             let word = u64::from_le_bytes(entry[..8].try_into().expect("eight bytes"));
             let outcome = sent_outcome(HEADER_BYTES + entry_bytes * index, word)?;
             Ok((outcome, &entry[8..8 + value_bytes]))
+        }))
+    }
+
+    /// The outcomes of the first writes of values of any length, each with the value before: `count` of them,
+    /// of up to `sent` that were sent. The value is empty unless the outcome says that there was one.
+    ///
+    /// # Errors
+    /// If there are none, or more than were sent.
+    pub fn exchanged_values(
+        &self,
+        sent: usize,
+    ) -> Result<impl Iterator<Item = Result<(SentOutcome, &'a [u8]), DecodeError>> + use<'a>, DecodeError>
+    {
+        let (count, mut values) = (self.count as usize, PairsReader::of_any_length(self.words()?));
+        if !(1..=sent).contains(&count) {
+            return Err(DecodeError::new("a write's outcomes", 4, format!("1 to {sent}"), count.to_string()));
+        }
+        let left = move |values: PairsReader<'a>| 8 * values.rest().len();
+        let whole = self.body.len();
+        Ok((1..=count).map(move |number| {
+            let offset = HEADER_BYTES + whole - left(values);
+            let (word, old) = values.value()?;
+            if number == count && left(values) > 0 {
+                let got = format!("{} B more", left(values));
+                return Err(DecodeError::new("a write's outcomes", offset, "their end".into(), got));
+            }
+            Ok((sent_outcome(offset, word)?, old))
         }))
     }
 

@@ -138,7 +138,10 @@ pub enum Request<'a> {
         /// Pairs at most.
         limit: u16,
     },
-    /// As [`Request::Write`], of a table whose values have any length; not for removes, which have none.
+    /// As [`Request::Write`], of a table whose values have any length; not for removals, which bring none.
+    /// Each entry's value is an operand ([`Operand::of_any_length`](crate::Operand::of_any_length)). A value
+    /// before comes with its length before it. Then the reply is of the first `count` entries, at least one,
+    /// and as many as it had room for. The others were not executed.
     WriteValues {
         /// The table.
         table: TableId,
@@ -358,9 +361,9 @@ impl<'a> Request<'a> {
     /// Begins a write of `count` values of any length, to be appended with [`ValueEntries::push`].
     ///
     /// # Panics
-    /// As [`Request::get`], and for removes.
+    /// As [`Request::get`], and for removals.
     pub fn begin_write_values(into: &mut Vec<u8>, table: TableId, operation: WriteOperation, count: usize) {
-        assert!(operation.is_plain() && operation.has_value(), "no {operation:?} of values of any length");
+        assert!(operation.has_value(), "no {operation:?} of values of any length");
         header(into, WRITE_VALUES, operation as u8, count, table, 0);
     }
 
@@ -403,10 +406,10 @@ impl<'a> Request<'a> {
                 Ok(Self::Write { table, operation, entries })
             }
             WRITE_VALUES => {
-                let operation =
-                    WriteOperation::from_number(flags).filter(|kind| kind.is_plain() && kind.has_value());
+                let operation = WriteOperation::from_number(flags).filter(|kind| kind.has_value());
                 let operation = operation.ok_or_else(|| {
-                    DecodeError::new("the kind of a write of values", 1, "0 to 2".into(), flags.to_string())
+                    let expected = "0 to 8, but for 3 and 6".to_owned();
+                    DecodeError::new("the kind of a write of values", 1, expected, flags.to_string())
                 })?;
                 let entries = ValueEntries::new(body, operations(count)?)?;
                 Ok(Self::WriteValues { table, operation, entries })

@@ -310,3 +310,60 @@ fn broken_frames_are_errors_never_panics() {
         }
     }
 }
+
+#[test]
+fn conditional_writes_of_any_length_come_back() {
+    let mut frame = Vec::new();
+    for operation in WriteOperation::ALL.into_iter().filter(|operation| operation.has_value()) {
+        Request::begin_write_values(&mut frame, TABLE, operation, 1);
+        ValueEntries::push(&mut frame, WriteEntry { key: 9, hint: LeafNumber::NONE, value: b"operand" });
+        let Request::WriteValues { operation: found, entries, .. } = Request::decode(&frame).unwrap() else {
+            panic!("{operation:?}")
+        };
+        assert_eq!((found, entries.iter().next().unwrap().value), (operation, &b"operand"[..]));
+    }
+}
+
+#[test]
+fn values_before_of_any_length_come_back() {
+    let values = long_values();
+    let sent = |number: usize| {
+        let outcome = if number == 3 { WriteOutcome::Inserted(4) } else { WriteOutcome::Replaced(9) };
+        SentOutcome { outcome, is_hint_wrong: number.is_multiple_of(2) }
+    };
+    let mut frame = Vec::new();
+    let mut writer = ReplyWriter::new(&mut frame);
+    for (number, value) in values.iter().enumerate() {
+        let before = writer.len();
+        let old = (number != 3).then_some(value.as_slice());
+        writer.push_exchanged_value(sent(number), old);
+        let bytes = ReplyWriter::exchanged_value_bytes(old.map_or(0, <[u8]>::len));
+        assert_eq!(writer.len() - before, bytes);
+    }
+    writer.set(values.len() as u32, 0);
+    let collect = |frame: &[u8], sent| -> Result<Vec<(SentOutcome, Vec<u8>)>, String> {
+        let reply = Reply::decode(frame).unwrap().unwrap();
+        let exchanged = reply.exchanged_values(sent).map_err(|error| error.to_string())?;
+        let owned = exchanged.map(|entry| entry.map(|(sent, old)| (sent, old.to_vec())));
+        owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    };
+    for more in [0, 5] {
+        let found = collect(&frame, values.len() + more).unwrap();
+        for (number, (found, value)) in found.iter().zip(&values).enumerate() {
+            let expected = if number == 3 { &[][..] } else { value };
+            assert_eq!(*found, (sent(number), expected.to_vec()));
+        }
+        assert_eq!(found.len(), values.len());
+    }
+    assert!(collect(&frame, values.len() - 1).is_err_and(|error| error.contains("expected 1 to 7, got 8")));
+    for cut in 1..frame.len() / 8 {
+        let cut = &frame[..(frame.len() / 8 - cut) * 8];
+        if cut.len() >= 16 {
+            assert!(collect(cut, values.len()).is_err(), "a reply cut to {} B", cut.len());
+        }
+    }
+    frame.extend_from_slice(&[0; 8]);
+    assert!(collect(&frame, values.len()).is_err_and(|error| error.contains("8 B more")));
+    ReplyWriter::new(&mut frame).set(0, 0);
+    assert!(collect(&frame, 3).is_err_and(|error| error.contains("expected 1 to 3, got 0")));
+}

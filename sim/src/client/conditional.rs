@@ -2,9 +2,10 @@
 
 use farsight_base::prng::mix;
 use farsight_oracles::Identity;
-use farsight_protocol::{INTEGER_BYTES, WriteOperation};
+use farsight_oracles::values;
+use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
-use super::{Client, End};
+use super::{BLOCK_LENGTHS, Client, End};
 use crate::cluster::Cluster;
 
 /// Of the keys of integers, one in so many is a counter where writes look at keys.
@@ -18,8 +19,44 @@ impl<C: Cluster> Client<C> {
     /// True if nothing but additions changes the key.
     pub(super) fn is_counter(&self, key: Identity) -> bool {
         self.plan.conditional_percent > 0
-            && self.store.session.table().value_bytes() == INTEGER_BYTES
+            && (self.plan.has_blocks || self.store.session.table().value_bytes() == INTEGER_BYTES)
             && mix(key.0).is_multiple_of(COUNTERS_ONE_IN)
+    }
+
+    /// Bytes of the value of the write to `key` with this number.
+    pub(super) fn value_bytes(&self, key: Identity, number: u64) -> usize {
+        match self.plan.has_blocks {
+            true if self.is_counter(key) => INTEGER_BYTES,
+            true => BLOCK_LENGTHS[mix(number) as usize % BLOCK_LENGTHS.len()],
+            false => self.table.value_bytes(),
+        }
+    }
+
+    /// Appends the operand of the write with this number, and its argument if it has one.
+    pub(super) fn push_operand(
+        &self,
+        operation: WriteOperation,
+        key: Identity,
+        (number, argument): (u64, Option<u64>),
+        into: &mut Vec<u8>,
+    ) {
+        let value_of = |number| {
+            let mut value = vec![0; self.value_bytes(key, number)];
+            values::write(number, &mut value);
+            value
+        };
+        match (operation, argument) {
+            (WriteOperation::CompareAndSetValue, Some(expected)) if self.plan.has_blocks => {
+                return Operand::push_compare_value(into, &value_of(expected), &value_of(number));
+            }
+            (WriteOperation::CompareAndSetValue, Some(expected)) => into.extend(value_of(expected)),
+            (WriteOperation::Swap, _) | (_, None) => {}
+            (_, Some(argument)) => into.extend(argument.to_le_bytes()),
+        }
+        if !matches!(operation, WriteOperation::FetchAdd | WriteOperation::RemoveIf | WriteOperation::Remove)
+        {
+            into.extend(value_of(number));
+        }
     }
 
     /// Writes some keys with a look at them first; adds to those that are counters.

@@ -10,7 +10,7 @@ use farsight_protocol::{
 };
 
 use super::TABLE;
-use crate::engine::expected::{Expected, expected};
+use crate::engine::expected::{Expected, Operands, expected};
 
 /// A stored value and its version, if any reply has named it yet.
 type Stored = (Vec<u8>, Option<u64>);
@@ -155,7 +155,7 @@ impl Twin {
             let version = version.or(told).or(wanted.filter(|wanted| *wanted > 0)).unwrap_or(1);
             (held.as_slice(), version)
         });
-        let expected = expected(operation, value, held);
+        let expected = expected((operation, Operands::OfOneSize), value, held);
         let of_key = || format!("{operation:?} of key {key}, which holds {held:02x?}: {outcome:?}");
         match (expected, outcome) {
             (Expected::Nothing(expected), outcome) => assert_eq!(outcome, expected, "{}", of_key()),

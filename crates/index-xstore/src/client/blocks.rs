@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::{
-    Access, Answers, Counters, Direction, Engine, EngineError, Ordered, Pair, Pairs, ScanRequest, Writes,
+    Access, Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pair, Pairs, ScanRequest,
+    Writes,
 };
 use farsight_protocol::WriteOutcome;
 
@@ -201,7 +202,7 @@ impl<Q: QueuePair> Engine<Q> for XBlocks {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         Ok(self.references.write(queues, writes, outcomes, old_values)?)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes,
+    Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
 };
 use farsight_protocol::WriteOutcome;
 
@@ -40,7 +40,7 @@ impl<Q: QueuePair> Engine<Q> for XParts {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         Ok(XParts::write(self, queues, writes, outcomes, old_values)?)
     }

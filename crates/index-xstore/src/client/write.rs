@@ -6,12 +6,16 @@
 //! Protocol: entries go out in calls, several in flight, each rung when it is encoded. The client waits for
 //! the oldest reply, which makes room for the next call. So the server always has one to work on. One queue
 //! pair's calls execute in order.
+//!
+//! Where the values before come back and have any length, a reply may be of the first entries alone. Then one
+//! call is in flight at a time, and the next one begins with the entries that were not executed.
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
+use farsight_index::OldValues;
 use farsight_protocol::{
-    HEADER_BYTES, Reply, Request, ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
-    padded,
+    DecodeError, HEADER_BYTES, Reply, Request, SentOutcome, ValueEntries, ValueKind, WriteEntries,
+    WriteEntry, WriteOperation, WriteOutcome, padded,
 };
 
 use super::hints::HintBatch;
@@ -36,15 +40,37 @@ pub(super) struct Writing {
     /// The place of the oldest call in flight.
     first: usize,
     in_flight: usize,
-    /// Bytes of the value before that comes with each outcome; 0 if none does.
-    pub(super) returned_bytes: usize,
+    /// What comes with each outcome.
+    pub(super) returned: Returned,
+    /// Entries of the call that was answered last that were not executed. They come first in the next.
+    pub(super) left_over: usize,
     /// The first refusal, or answer that is none.
     pub(super) done: Result<(), XStoreError>,
 }
 
+/// The value before that comes with an outcome.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Returned {
+    Nothing,
+    /// Of so many bytes.
+    Fixed(usize),
+    AnyLength,
+}
+
+impl Returned {
+    /// What the operation returns in a table with such values.
+    pub(super) fn by(operation: WriteOperation, values: ValueKind) -> Self {
+        match values {
+            _ if !operation.returns_value() => Self::Nothing,
+            ValueKind::Fixed(bytes) => Self::Fixed(bytes.into()),
+            ValueKind::Blocks { .. } => Self::AnyLength,
+        }
+    }
+}
+
 impl Default for Writing {
     fn default() -> Self {
-        Self { first: 0, in_flight: 0, returned_bytes: 0, done: Ok(()) }
+        Self { first: 0, in_flight: 0, returned: Returned::Nothing, left_over: 0, done: Ok(()) }
     }
 }
 
@@ -77,20 +103,30 @@ impl XClient {
     ///
     /// # Panics
     /// If an operand is not of the operation's size in this table.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers have an iterator, which is cloned for each try"
+    )]
     pub fn write<'v, Q: QueuePair>(
         &mut self,
         queue: &mut Q,
         operation: WriteOperation,
-        mut entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
+        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
         let total = entries.len();
-        let returned_bytes = if operation.returns_value() { self.cache.reader().value_bytes() } else { 0 };
-        let mut writing = Writing { returned_bytes, ..Writing::default() };
+        let returned = Returned::by(operation, self.cache.table().definition.values);
+        let mut writing = Writing { returned, ..Writing::default() };
         self.take_refresh(queue)?;
-        while self.send_more(queue, &mut writing, operation, &mut entries)? {
+        let mut left = entries.clone();
+        while self.send_more(queue, &mut writing, operation, &mut left)? {
             self.take_oldest(queue, &mut writing, outcomes, old_values)?;
+            if writing.left_over > 0 {
+                let executed = total - left.len() - std::mem::take(&mut writing.left_over);
+                left = entries.clone();
+                left.by_ref().take(executed).for_each(drop);
+            }
         }
         writing.done?;
         self.counters.writes += total as u64;
@@ -105,10 +141,11 @@ impl XClient {
         operation: WriteOperation,
         entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<bool, XStoreError> {
+        let in_flight_max = if writing.returned == Returned::AnyLength { 1 } else { CALLS_IN_FLIGHT };
         loop {
             while writing.done.is_ok()
                 && entries.len() > 0
-                && writing.in_flight < CALLS_IN_FLIGHT
+                && writing.in_flight < in_flight_max
                 && !self.wants_model()
             {
                 self.send(queue, (writing.first + writing.in_flight) % CALLS_IN_FLIGHT, operation, entries)?;
@@ -132,15 +169,22 @@ impl XClient {
         queue: &mut Q,
         writing: &mut Writing,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
-        let Writing { first, in_flight, returned_bytes, done } = writing;
+        let Writing { first, in_flight, returned, left_over, done } = writing;
         Lane::new(queue).await_reply(*first, &mut self.reply)?;
         if done.is_ok() {
-            *done = match *returned_bytes {
-                0 => self.take_outcomes(*first, outcomes),
-                bytes => self.take_exchanged(*first, bytes, outcomes, old_values),
+            let before = (outcomes.len(), old_values.len());
+            *done = match *returned {
+                Returned::Nothing => self.take_outcomes(*first, outcomes),
+                returned => self.take_exchanged(*first, returned, outcomes, old_values),
             };
+            if done.is_err() {
+                outcomes.truncate(before.0);
+                old_values.truncate(before.1);
+            } else if *returned == Returned::AnyLength {
+                *left_over = self.sent.counts[*first] - (outcomes.len() - before.0);
+            }
         }
         (*first, *in_flight) = ((*first + 1) % CALLS_IN_FLIGHT, *in_flight - 1);
         self.take_refresh(queue)
@@ -213,40 +257,41 @@ impl XClient {
         Ok(())
     }
 
-    /// [`XClient::take_outcomes`], with the values before.
+    /// [`XClient::take_outcomes`], with the values before; of a reply that is none, any.
     fn take_exchanged(
         &mut self,
         slot: usize,
-        value_bytes: usize,
+        returned: Returned,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
-        let before = (outcomes.len(), old_values.len());
         let count = self.sent.counts[slot];
         let HintBatch { keys, pages, .. } = &self.sent.hints[slot];
-        let asked = pages.iter().zip(keys);
-        for (sent, (page, key)) in Reply::decode(&self.reply)??.exchanged(count, value_bytes)?.zip(asked) {
-            match sent {
-                Ok((sent, old)) => {
-                    outcomes.push(sent.outcome);
-                    #[cfg(injected)]
-                    let old = if injected::OLD_VALUE_OF_ANOTHER.is_injected() && old_values.len() > before.1 {
-                        &old_values[old_values.len() - value_bytes..].to_vec()
-                    } else {
-                        old
-                    };
-                    old_values.extend_from_slice(old);
-                    if sent.is_hint_wrong {
-                        self.refreshes.count_miss(*page, *key);
-                    }
-                }
-                Err(error) => {
-                    outcomes.truncate(before.0);
-                    old_values.truncate(before.1);
-                    return Err(error.into());
-                }
+        let mut asked = pages.iter().zip(keys);
+        #[cfg(injected)]
+        let first = old_values.len();
+        let mut take = |exchanged: Result<(SentOutcome, &[u8]), DecodeError>| {
+            let (sent, old) = exchanged?;
+            outcomes.push(sent.outcome);
+            #[cfg(injected)]
+            if injected::OLD_VALUE_OF_ANOTHER.is_injected() && old_values.len() > first {
+                let another = old_values.get(old_values.len() - 1).unwrap_or_default().to_vec();
+                old_values.push(&another);
+            } else {
+                old_values.push(old);
             }
+            #[cfg(not(injected))]
+            old_values.push(old);
+            if let Some((page, key)) = asked.next().filter(|_| sent.is_hint_wrong) {
+                self.refreshes.count_miss(*page, *key);
+            }
+            Ok(())
+        };
+        let reply = Reply::decode(&self.reply)??;
+        match returned {
+            Returned::Fixed(value_bytes) => reply.exchanged(count, value_bytes)?.try_for_each(&mut take),
+            Returned::AnyLength => reply.exchanged_values(count)?.try_for_each(&mut take),
+            Returned::Nothing => Ok(()),
         }
-        Ok(())
     }
 }

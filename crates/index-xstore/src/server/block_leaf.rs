@@ -6,15 +6,18 @@
 
 use std::sync::Arc;
 
-use farsight_base::LeafNumber;
 use farsight_base::sync::AtomicU64;
+use farsight_base::{LeafNumber, Line};
 use farsight_blocks::BlockSpace;
 use farsight_index::{
-    Direction, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room, ScanRequest,
+    Decision, Direction, HeldPair, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, NewValue, Pairs, Place,
+    Room, ScanRequest, Undecided, decide_parts,
 };
 use farsight_layout::SHORT_VALUE_BYTES;
-use farsight_layout::value_block::{BlockPlace, BlockRef, SealedHeader, seal};
+use farsight_layout::value_block::{BlockPlace, BlockRef, SealedHeader, seal, write_draft};
+use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
+use super::block_copy::{Named, copy};
 use super::leaf::{LatchedXStoreLeaf, XStoreLeaf};
 
 /// The format of leaves whose values are [`BlockRef`]s to blocks of one space.
@@ -50,6 +53,11 @@ pub(super) fn reference_in(value: &[u8]) -> BlockRef {
     BlockRef(u64::from_le_bytes(value.try_into().expect("a reference is one word")))
 }
 
+/// Bytes that a swap's answer has room for, as its operand says.
+fn room_bytes(argument: &[u8]) -> u64 {
+    u64::from_le_bytes(argument.try_into().expect("a swap's operand says its room"))
+}
+
 impl LeafFormat for BlockLeaf {
     type Latched<'a> = LatchedBlockLeaf<'a>;
 
@@ -82,6 +90,11 @@ impl LeafFormat for BlockLeaf {
         into: &mut Pairs,
     ) -> Option<LeafSpan> {
         self.leaf.read_pairs(words, direction, scan, into)
+    }
+
+    fn operand_bytes(&self, operation: WriteOperation) -> Option<usize> {
+        // A reference, and behind it what the write expects or adds: of any length.
+        (!operation.has_value()).then(|| operation.operand_bytes(self.value_bytes()))
     }
 
     fn pairs_seen(&self, words: &[AtomicU64]) -> usize {
@@ -159,6 +172,45 @@ impl LatchedBlockLeaf<'_> {
         seal(space.words(place).expect("words of the place"), version, self.table);
     }
 
+    /// The version of the pair in `slot`. Its value is copied into `room` if the operation needs it.
+    fn look(
+        &self,
+        operation: WriteOperation,
+        (key, slot): (u64, usize),
+        argument: &[u8],
+        room: &mut Vec<u8>,
+    ) -> Result<u64, Undecided> {
+        let mut value = [0; SHORT_VALUE_BYTES];
+        let version = self.leaf.pair(slot, &mut value);
+        if !operation.needs_old_value() {
+            return Ok(version);
+        }
+        let (mut lines, named) = (Vec::<Line>::new(), Named { reference: reference_in(&value), version });
+        let copied = copy((self.blocks.space, self.table), key, named, &mut lines);
+        let value = copied.map_err(|_| Undecided::Damaged)?.value(&lines);
+        let value_bytes = value.len();
+        match operation {
+            WriteOperation::FetchAdd if value_bytes != INTEGER_BYTES => {
+                return Err(Undecided::NotInteger { value_bytes });
+            }
+            WriteOperation::Swap if value_bytes as u64 > room_bytes(argument) => {
+                return Err(Undecided::NoRoom { value_bytes });
+            }
+            _ => {}
+        }
+        room.clear();
+        room.extend_from_slice(value);
+        Ok(version)
+    }
+
+    /// Writes another value, as long as the one before, into the draft that `reference` names.
+    fn redraft(&self, reference: &[u8], key: u64, value: [u8; INTEGER_BYTES]) {
+        let space = self.blocks.space;
+        let place = space.place(reference_in(reference)).expect("a place that the writer took");
+        let words = space.words(place).expect("words of the place");
+        write_draft(words, &key.to_le_bytes(), &value).expect("a value as long as the one before");
+    }
+
     /// The place of the block that the pair in `slot` names. `None` if that block does not say that it is the
     /// pair's, because memory lost a bit of it or of the reference: then its memory stays as it is. To give
     /// back what may be another pair's would do more harm than to lose it.
@@ -191,6 +243,27 @@ impl LatchedLeaf for LatchedBlockLeaf<'_> {
 
     fn pair(&self, slot: usize, into: &mut [u8]) -> u64 {
         self.leaf.pair(slot, into)
+    }
+
+    fn decide<'v>(
+        &self,
+        operation: WriteOperation,
+        (key, slot): (u64, Option<usize>),
+        operand: &'v [u8],
+        room: &mut Vec<u8>,
+    ) -> Result<Decision<'v>, Undecided> {
+        let has_reference = operation.has_value();
+        let (reference, argument) = operand.split_at(if has_reference { SHORT_VALUE_BYTES } else { 0 });
+        let version = slot.map(|slot| self.look(operation, (key, slot), argument, room)).transpose()?;
+        let held = version.map(|version| HeldPair { version, value: room });
+        let argument = if operation == WriteOperation::Swap { &[] } else { argument };
+        Ok(match decide_parts(operation, Operand { argument, value: reference }, held) {
+            Decision::Store(NewValue::Sum(sum)) => {
+                self.redraft(reference, key, sum);
+                Decision::Store(NewValue::Given(reference))
+            }
+            decided => decided,
+        })
     }
 
     fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool {

@@ -15,27 +15,22 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use farsight_base::words::{CopyMode, bytes_of, copy_lines};
-use farsight_base::{LINE_BYTES, Line};
+use farsight_base::Line;
 use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
 use farsight_fabric::Region;
 use farsight_index::{Backoff, Contended, Direction, LeafListener, Pair, Pairs, RegionFull, Waited};
 use farsight_layout::SHORT_VALUE_BYTES;
-use farsight_layout::value_block::{
-    BlockFault, BlockIdentity, BlockPlace, BlockRef, BlockTooLong, ValueBlock, block_bytes, block_lines,
-    write_draft,
-};
+use farsight_layout::value_block::{BlockFault, BlockTooLong};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
+use super::block_copy::{Copied, Named, copy};
+use super::block_draft::Draft;
 use super::block_leaf::{BlockLeaf, reference_in};
 use super::error::WriteError;
 use super::tree::XTree;
 
-/// Bytes of a key in its block.
-const KEY_BYTES: usize = 8;
-
 /// A write to a tree of blocks that could not be done. The tree is as it was.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum BlockWriteError {
     /// The value is longer than any.
     #[error("key {key}: {source}")]
@@ -56,14 +51,6 @@ pub enum BlockWriteError {
     /// The tree refused the pair.
     #[error(transparent)]
     Tree(#[from] WriteError),
-    /// Values of any length are not looked at before they are written.
-    #[error("key {key}: {operation:?} wants a table with values of one size")]
-    Conditional {
-        /// The key.
-        key: u64,
-        /// What was tried.
-        operation: WriteOperation,
-    },
 }
 
 /// A read that has no answer.
@@ -97,13 +84,6 @@ pub struct BlockRoom {
     pairs: Pairs,
 }
 
-/// A write whose block is a draft.
-struct Drafted<'e> {
-    entry: WriteEntry<'e>,
-    place: BlockPlace,
-    reference: [u8; SHORT_VALUE_BYTES],
-}
-
 impl BlockTree {
     /// An empty tree of the table with this number: leaves in an unused `region`, blocks in `space`.
     ///
@@ -131,7 +111,11 @@ impl BlockTree {
         self.tree.format().space()
     }
 
-    /// Does the writes in their order, as [`XTree::write_many`] does.
+    /// Does the writes in their order, as [`XTree::write_many`] does. Conditional ones that bring a value are
+    /// for [`BlockTree::exchange_many`].
+    ///
+    /// # Panics
+    /// For those.
     pub fn write_many<'e>(
         &self,
         writer: &mut BlockWriter,
@@ -139,26 +123,26 @@ impl BlockTree {
         entries: impl IntoIterator<Item = WriteEntry<'e>>,
         mut done: impl FnMut(Result<WriteOutcome, BlockWriteError>, bool),
     ) {
-        if operation.is_conditional() {
-            let refused = |entry: WriteEntry<'_>| BlockWriteError::Conditional { key: entry.key, operation };
-            return entries.into_iter().map(refused).for_each(|refused| done(Err(refused), false));
-        }
         if !operation.has_value() {
             return self.tree.write_many(operation, entries, |outcome, is_elsewhere| {
                 done(outcome.map_err(BlockWriteError::from), is_elsewhere);
             });
         }
-        let drafts: Vec<_> = entries.into_iter().map(|entry| draft(writer, entry)).collect();
+        assert!(!operation.is_conditional(), "{operation:?} looks before it writes");
+        let drafts: Vec<_> = entries
+            .into_iter()
+            .map(|entry| Ok((entry, Draft::write(writer, entry.key, entry.value)?)))
+            .collect();
         let drafted = drafts.iter().flatten();
-        let references = drafted.map(|drafted| WriteEntry { value: &drafted.reference, ..drafted.entry });
+        let references = drafted.map(|(entry, draft)| WriteEntry { value: &draft.reference, ..*entry });
         let mut outcomes = Vec::with_capacity(drafts.len());
         self.tree.write_many(operation, references, |outcome, is_elsewhere| {
             outcomes.push((outcome, is_elsewhere));
         });
         let mut outcomes = outcomes.into_iter();
         for drafted in drafts {
-            let drafted = match drafted {
-                Ok(drafted) => drafted,
+            let draft = match drafted {
+                Ok((_, draft)) => draft,
                 Err(error) => {
                     done(Err(error), false);
                     continue;
@@ -166,7 +150,7 @@ impl BlockTree {
             };
             let (outcome, is_elsewhere) = outcomes.next().expect("an outcome a draft");
             if !matches!(outcome, Ok(WriteOutcome::Inserted(_) | WriteOutcome::Replaced(_))) {
-                writer.give_back(drafted.place);
+                writer.give_back(draft.place);
             }
             done(outcome.map_err(BlockWriteError::from), is_elsewhere);
         }
@@ -204,7 +188,7 @@ impl BlockTree {
         for index in 0..pairs.len() {
             let Pair { key, version, value } = pairs.pair(index);
             let named = Named { reference: reference_in(value), version };
-            let copied = match self.copy(key, named, lines) {
+            let copied = match copy(self.blocks(), key, named, lines) {
                 Ok(copied) => Some(copied),
                 // A pair that was removed since is left out: it is absent at an instant during the scan.
                 Err(_) => self.copy_newest(key, lines)?,
@@ -225,7 +209,7 @@ impl BlockTree {
         // Ends by the backoff, or sooner.
         loop {
             let Some(named) = newest else { return Ok(None) };
-            let fault = match self.copy(key, named, lines) {
+            let fault = match copy(self.blocks(), key, named, lines) {
                 Ok(copied) => return Ok(Some(copied)),
                 Err(fault) => fault,
             };
@@ -237,68 +221,15 @@ impl BlockTree {
         }
     }
 
+    /// The space of its blocks, and the table's number in them.
+    fn blocks(&self) -> (&BlockSpace, u16) {
+        let format = self.tree.format();
+        (format.space(), format.table())
+    }
+
     fn named(&self, key: u64) -> Result<Option<Named>, Contended> {
         let mut value = [0; SHORT_VALUE_BYTES];
         let version = self.tree.get(key, &mut value)?;
         Ok(version.map(|version| Named { reference: reference_in(&value), version }))
     }
-
-    /// Copies a block, and checks the copy.
-    fn copy(&self, key: u64, named: Named, lines: &mut Vec<Line>) -> Result<Copied, BlockFault> {
-        let Named { reference, version } = named;
-        let (space, offset_lines) = (reference.space(), reference.offset_lines());
-        let mut place = BlockPlace { space, offset_lines, lines: reference.lines().unwrap_or(1) };
-        self.copy_place(place, lines)?;
-        if reference.lines().is_none() {
-            place.lines = ValueBlock::lines_said(bytes_of(lines))? as u32;
-            self.copy_place(place, lines)?;
-        }
-        let table = self.tree.format().table();
-        let asked = BlockIdentity { table, version, key: &key.to_le_bytes() };
-        let value = ValueBlock::value_of(bytes_of(lines), asked)?;
-        Ok(Copied { version, value_bytes: value.len() })
-    }
-
-    fn copy_place(&self, place: BlockPlace, lines: &mut Vec<Line>) -> Result<(), BlockFault> {
-        let needed_bytes = place.lines as usize * LINE_BYTES;
-        let cut = BlockFault::Cut { needed_bytes, got_bytes: 0 };
-        let words = self.space().words(place).ok_or(cut)?;
-        lines.resize(place.lines as usize, Line::ZERO);
-        copy_lines(words, lines, CopyMode::Plain);
-        Ok(())
-    }
-}
-
-/// What a pair's slot says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Named {
-    reference: BlockRef,
-    version: u64,
-}
-
-/// A block that was copied and checked.
-#[derive(Clone, Copy)]
-struct Copied {
-    version: u64,
-    value_bytes: usize,
-}
-
-impl Copied {
-    fn value(self, lines: &[Line]) -> &[u8] {
-        &bytes_of(lines)[block_bytes(KEY_BYTES, 0)..][..self.value_bytes]
-    }
-}
-
-/// Writes the entry's block as a draft.
-fn draft<'e>(writer: &mut BlockWriter, entry: WriteEntry<'e>) -> Result<Drafted<'e>, BlockWriteError> {
-    let WriteEntry { key, value, .. } = entry;
-    let too_long = |source| BlockWriteError::TooLong { key, source };
-    BlockTooLong::check(KEY_BYTES, value.len()).map_err(too_long)?;
-    let lines = block_lines(KEY_BYTES, value.len()) as u32;
-    let place = writer.allocate(lines).map_err(|source| BlockWriteError::NoRoom { key, source })?;
-    let key_bytes = key.to_le_bytes();
-    let words = writer.space().words(place).expect("a place of the space");
-    write_draft(words, &key_bytes, value).map_err(too_long)?;
-    let reference = BlockRef::new(&key_bytes, place).0.to_le_bytes();
-    Ok(Drafted { entry, place, reference })
 }

@@ -4,7 +4,7 @@
 //! Protocol: the writer reads the pair under the leaf's latch, decides, and changes it under the same latch.
 //! So no other write comes between look and change.
 
-use farsight_index::{Decision, HeldPair, LatchedLeaf, LeafFormat, Place, decide};
+use farsight_index::{Decision, LatchedLeaf, LeafFormat, Place};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
@@ -27,17 +27,17 @@ impl<F: LeafFormat> XTree<F> {
         self.check_operand(operation, key, operand)?;
         let latched = self.latch_counted(key, access_path, tally)?;
         let mut room = std::mem::take(&mut tally.old_value);
-        let held = match latched.place {
-            Place::Here(slot) => {
-                room.resize(self.format.value_bytes(), 0);
-                Some(HeldPair { version: latched.leaf.pair(slot, &mut room), value: &room })
-            }
+        room.resize(self.format.value_bytes(), 0);
+        let slot = match latched.place {
+            Place::Here(slot) => Some(slot),
             _ => None,
         };
-        let outcome = match decide(operation, operand, held) {
-            Decision::Leave(outcome) => Ok(outcome),
-            Decision::Remove => self.write_latched(WriteOperation::Remove, latched, key, &[], tally),
-            Decision::Store(stored) => {
+        let decided = latched.leaf.decide(operation, (key, slot), operand, &mut room);
+        let outcome = match decided.map_err(|source| WriteError::Undecided { key, source }) {
+            Err(error) => Err(error),
+            Ok(Decision::Leave(outcome)) => Ok(outcome),
+            Ok(Decision::Remove) => self.write_latched(WriteOperation::Remove, latched, key, &[], tally),
+            Ok(Decision::Store(stored)) => {
                 self.write_latched(WriteOperation::Put, latched, key, stored.bytes(), tally)
             }
         };

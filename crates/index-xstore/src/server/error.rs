@@ -1,6 +1,6 @@
 //! What can go wrong in a tree. Every error leaves the tree as it was.
 
-use farsight_index::{Contended, RegionFull};
+use farsight_index::{Contended, RegionFull, Undecided};
 use farsight_layout::PAIR_VERSION_BITS;
 use farsight_protocol::INTEGER_BYTES;
 
@@ -26,6 +26,14 @@ pub enum WriteError {
         key: u64,
         /// The table's size.
         value_bytes: usize,
+    },
+    /// The write could not look at the pair that is there.
+    #[error("key {key}: {source}")]
+    Undecided {
+        /// The key.
+        key: u64,
+        /// Why.
+        source: Undecided,
     },
     /// The leaf must split and the region has no block left.
     #[error("key {key}: {full}")]

@@ -132,8 +132,8 @@ impl<F: LeafFormat> XTree<F> {
         operand: &[u8],
     ) -> Result<(), WriteError> {
         let value_bytes = self.format.value_bytes();
-        let (expected, got) = (operation.operand_bytes(value_bytes), operand.len());
-        if got != expected {
+        let (expected, got) = (self.format.operand_bytes(operation), operand.len());
+        if let Some(expected) = expected.filter(|expected| *expected != got) {
             return Err(WriteError::ValueSize { key, expected, got });
         }
         if operation == WriteOperation::FetchAdd && value_bytes != INTEGER_BYTES {

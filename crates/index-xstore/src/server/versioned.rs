@@ -5,7 +5,7 @@
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
 use farsight_index::{LatchedLeaf, LeafFormat, Place};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::WriteOutcome;
 
 use super::error::WriteError;
 use super::stats::Tally;
@@ -41,7 +41,7 @@ impl<F: LeafFormat> XTree<F> {
         hint: LeafNumber,
     ) -> Result<bool, WriteError> {
         if let Some(value) = value {
-            self.check_operand(WriteOperation::Put, key, value)?;
+            self.check_value(key, value)?;
         }
         // Relaxed: a guess.
         let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));

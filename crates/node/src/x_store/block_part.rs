@@ -10,10 +10,10 @@ use farsight_base::{ClientId, LINE_BYTES};
 use farsight_blocks::{BlockSpace, BlockWriter};
 use farsight_index::LeafListener;
 use farsight_index_xstore::server::{
-    BlockLeaf, BlockReadError, BlockRoom, BlockTree, BlockWriteError, ModelStore,
+    BlockLeaf, BlockReadError, BlockRoom, BlockTree, BlockWriteError, Exchanged, ModelStore,
 };
 use farsight_protocol::{
-    BlockSpaceStats, Direction, ErrorCode, RegionInfo, Request, SentOutcome, ServerError, Space,
+    BlockSpaceStats, Direction, ErrorCode, RegionInfo, ReplyWriter, Request, SentOutcome, ServerError, Space,
     ValueEntries, Words, WriteOperation, WriteOutcome, padded,
 };
 
@@ -98,12 +98,47 @@ impl BlockPart {
         let lock = || self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = lock().pop();
         let mut writer = taken.unwrap_or_else(|| BlockWriter::new(Arc::clone(self.tree.space())));
-        self.tree.write_many(&mut writer, operation, entries.iter(), |outcome, is_hint_wrong| {
-            let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of_block(&error)));
-            call.answer.push_outcome(SentOutcome { outcome, is_hint_wrong });
-        });
+        let count = if operation.is_conditional() {
+            self.exchange(&mut writer, operation, entries, call)
+        } else {
+            self.tree.write_many(&mut writer, operation, entries.iter(), |outcome, is_hint_wrong| {
+                call.answer.push_outcome(sent(outcome, is_hint_wrong));
+            });
+            entries.len()
+        };
         lock().push(writer);
-        self.part.written(entries.len(), call)
+        self.part.written(count, call)
+    }
+
+    /// Conditional writes. Returns how many were executed: as many as the answer has room for.
+    fn exchange(
+        &self,
+        writer: &mut BlockWriter,
+        operation: WriteOperation,
+        entries: ValueEntries<'_>,
+        call: &mut Call<'_, '_>,
+    ) -> usize {
+        let head_bytes = ReplyWriter::exchanged_value_bytes(0);
+        // In whole words.
+        let room_bytes = |call: &Call<'_, '_>| call.room_bytes().saturating_sub(head_bytes) / 8 * 8;
+        let first = room_bytes(call);
+        let done = |Exchanged { outcome, is_hint_wrong, old }: Exchanged<'_>| {
+            let sent = sent(outcome, is_hint_wrong);
+            if operation.returns_value() {
+                call.answer.push_exchanged_value(sent, old);
+            } else {
+                call.answer.push_outcome(sent);
+            }
+            room_bytes(call)
+        };
+        let count = self.tree.exchange_many(writer, operation, entries.iter(), first, done);
+        if count > 0 || entries.is_empty() {
+            return count;
+        }
+        // The first value before is longer than any answer.
+        let outcome = WriteOutcome::Failed(ErrorCode::OutOfResources);
+        call.answer.push_exchanged_value(SentOutcome { outcome, is_hint_wrong: false }, None);
+        1
     }
 
     fn refused_read(&self, error: &BlockReadError) -> ServerError {
@@ -117,10 +152,16 @@ impl BlockPart {
     }
 }
 
+/// What is sent of a write.
+fn sent(outcome: Result<WriteOutcome, BlockWriteError>, is_hint_wrong: bool) -> SentOutcome {
+    let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of_block(&error)));
+    SentOutcome { outcome, is_hint_wrong }
+}
+
 /// The code by which clients know this failure of one write.
 fn code_of_block(error: &BlockWriteError) -> ErrorCode {
     match error {
-        BlockWriteError::TooLong { .. } | BlockWriteError::Conditional { .. } => ErrorCode::WrongValueSize,
+        BlockWriteError::TooLong { .. } => ErrorCode::WrongValueSize,
         BlockWriteError::NoRoom { source, .. } if source.system.is_some() => ErrorCode::NoMemory,
         BlockWriteError::NoRoom { .. } => ErrorCode::RegionFull,
         BlockWriteError::Tree(error) => code_of(error),

@@ -1,10 +1,10 @@
 //! Writes at several parts: each part's entries in their order, the parts' calls side by side.
 
 use farsight_fabric::QueuePair;
-use farsight_index::{Writes, clear_kept};
+use farsight_index::{OldValues, Writes, clear_kept};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
-use super::super::write::Writing;
+use super::super::write::{Returned, Writing};
 use super::super::{XClient, XStoreError};
 use super::{Part, XParts};
 
@@ -19,7 +19,7 @@ pub(super) struct Share {
     has_calls_under_way: bool,
     outcomes: Vec<WriteOutcome>,
     /// A value an outcome, if the operation returns those before.
-    old_values: Vec<u8>,
+    old_values: OldValues,
     /// Outcomes handed on.
     taken: usize,
 }
@@ -37,6 +37,7 @@ impl Share {
     fn take<Q: QueuePair>(&mut self, client: &mut XClient, queue: &mut Q) {
         let (outcomes, old_values) = (&mut self.outcomes, &mut self.old_values);
         let taken = client.take_oldest(queue, &mut self.writing, outcomes, old_values);
+        self.sent -= std::mem::take(&mut self.writing.left_over);
         if self.noted(taken).is_none() {
             self.has_calls_under_way = false;
         }
@@ -51,11 +52,10 @@ impl Share {
     }
 
     /// The next outcome in the order of the entries; its value before is appended to `old_values`.
-    fn next(&mut self, old_values: &mut Vec<u8>) -> Option<WriteOutcome> {
+    fn next(&mut self, old_values: &mut OldValues) -> Option<WriteOutcome> {
         let outcome = self.outcomes.get(self.taken).copied()?;
-        let bytes = self.writing.returned_bytes;
-        if bytes > 0 {
-            old_values.extend_from_slice(&self.old_values[self.taken * bytes..][..bytes]);
+        if let Some(old) = self.old_values.get(self.taken) {
+            old_values.push(old);
         }
         self.taken += 1;
         Some(outcome)
@@ -66,7 +66,7 @@ impl Share {
         let Self { mut entries, mut outcomes, mut old_values, .. } = std::mem::take(self);
         clear_kept(&mut entries);
         clear_kept(&mut outcomes);
-        clear_kept(&mut old_values);
+        old_values.clear_kept();
         *self = Self { entries, outcomes, old_values, ..Self::default() };
     }
 }
@@ -85,17 +85,15 @@ impl XParts {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
         if self.parts.len() == 1 || writes.keys.len() == 1 {
             let part = writes.keys.first().map_or(0, |key| self.part_of(*key));
             let client = &mut self.parts[part].client;
             return client.write(&mut queues[part], writes.operation, writes.iter(), outcomes, old_values);
         }
-        if writes.operation.returns_value() {
-            let value_bytes = self.parts[0].client.cache.reader().value_bytes();
-            self.parts.iter_mut().for_each(|part| part.share.writing.returned_bytes = value_bytes);
-        }
+        let returned = Returned::by(writes.operation, self.parts[0].client.cache.table().definition.values);
+        self.parts.iter_mut().for_each(|part| part.share.writing.returned = returned);
         for (entry, key) in writes.keys.iter().enumerate() {
             let part = self.part_of(*key);
             self.parts[part].share.entries.push(entry);
@@ -133,7 +131,7 @@ impl XParts {
         &mut self,
         Writes { operation, keys, .. }: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut Vec<u8>,
+        old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
         for Part { client, share, .. } in &mut self.parts {
             client.counters.writes += share.outcomes.len() as u64;
@@ -148,12 +146,12 @@ impl XParts {
             outcomes.extend(keys.iter().map_while(|key| self.share_of(*key).next(old_values)));
             return Err(failure);
         }
-        let value_bytes =
-            if operation.returns_value() { self.parts[0].client.cache.reader().value_bytes() } else { 0 };
         outcomes.extend(keys.iter().map(|key| {
             let share = self.share_of(*key);
             share.next(old_values).unwrap_or_else(|| {
-                old_values.resize(old_values.len() + value_bytes, 0);
+                if operation.returns_value() {
+                    old_values.push(&[]);
+                }
                 WriteOutcome::Failed(code_of(share.failure()))
             })
         }));
