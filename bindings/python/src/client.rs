@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::error;
 use crate::table::{Table, copied};
-use crate::typed_table::{self, Operations};
+use crate::typed_table::{self, Operations, Sizes};
 
 /// A client of one server or pool, until it is closed.
 #[pyclass(frozen)]
@@ -39,14 +39,15 @@ impl Client {
         &self.url
     }
 
-    /// Makes a table, or opens the one of the same definition. `sample` has the bits of keys.
+    /// Makes a table, or opens the one of the same definition. `sample` has the bits of keys. Values have so
+    /// many bytes each, or any number up to that.
     #[expect(clippy::too_many_arguments, reason = "what a table is, as the package has it")]
     fn create_table(
         &self,
         py: Python<'_>,
         name: &str,
         kind: &str,
-        value_bytes: usize,
+        values: (usize, bool),
         engine: Option<&str>,
         sample: &Bound<'_, PyAny>,
         value_type: &str,
@@ -61,19 +62,15 @@ impl Client {
             "bytes8" => typed_table::create::<[u8; 8]>,
             _ => return Err(PyValueError::new_err(format!("no such kind of keys: {kind:?}"))),
         };
-        opened(py.detach(|| create(&client, name, value_bytes, engine, &sample, value_type)))
+        let (value_bytes, has_blocks) = values;
+        let sizes = if has_blocks { Sizes::UpTo(value_bytes) } else { Sizes::Each(value_bytes) };
+        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type)))
     }
 
     /// Opens a table, whatever its keys are.
     fn table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         let client = self.client()?;
         let info = py.detach(|| client.describe_table(name)).map_err(|error| error::catalogue(&error))?;
-        if info.definition.values.are_blocks() {
-            return Err(error::TableError::new_err(format!(
-                "table {name:?} has values of any length, up to {} B; this package opens tables of values of one size",
-                info.definition.values.bytes_max()
-            )));
-        }
         let open = match info.definition.key_kind {
             KeyKind::U64 => typed_table::open::<u64>,
             KeyKind::I64 => typed_table::open::<i64>,
@@ -83,14 +80,16 @@ impl Client {
         opened(py.detach(|| open(&client, name)))
     }
 
-    /// Name, kind of keys, bytes of a value, or of the longest, and the name of their type of each table.
-    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize, String)>> {
+    /// Name, kind of keys, bytes of a value, or of the longest, the name of their type, and whether they have
+    /// any length, of each table.
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize, String, bool)>> {
         let client = self.client()?;
         let tables = py.detach(|| client.tables()).map_err(|error| error::catalogue(&error))?;
         let row = |info: TableInfo| {
             let definition = info.definition;
             let kind = definition.key_kind.to_string();
-            (definition.name, kind, definition.values.bytes_max(), definition.value_type)
+            let values = definition.values;
+            (definition.name, kind, values.bytes_max(), definition.value_type, values.are_blocks())
         };
         Ok(tables.into_iter().map(row).collect())
     }

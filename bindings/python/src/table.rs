@@ -1,9 +1,10 @@
 //! A table: bytes of keys and values in, bytes out.
 
-use farsight::{Neighbour, WriteOperation, WriteOutcome};
+use farsight::{Neighbour, Operand, WriteOperation, WriteOutcome};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes};
 
 use crate::error;
@@ -36,6 +37,11 @@ impl Table {
     #[getter]
     fn value_bytes(&self) -> usize {
         self.operations.value_bytes()
+    }
+
+    #[getter]
+    fn has_blocks(&self) -> bool {
+        self.operations.has_blocks()
     }
 
     #[getter]
@@ -80,10 +86,7 @@ impl Table {
         which: &str,
         keys: &Bound<'py, PyAny>,
     ) -> PyResult<[Bound<'py, PyByteArray>; 3]> {
-        let named = |known: &Neighbour| format!("{known:?}").eq_ignore_ascii_case(which);
-        let Some(which) = Neighbour::ALL.into_iter().find(named) else {
-            return Err(PyValueError::new_err(format!("no neighbour is called {which:?}")));
-        };
+        let which = parse_neighbour(which)?;
         let keys = copied::<u64>(py, keys)?;
         let found = py.detach(|| self.operations.neighbours(which, &keys))?;
         let keys = words(py, found.columns.keys.iter().copied())?;
@@ -118,6 +121,7 @@ impl Table {
         if operation.has_value() {
             self.check_sizes(&keys, &values)?;
         }
+        let values: Vec<&[u8]> = values.chunks_exact(self.value_bytes()).collect();
         let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
         self.check_refusals(&outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
@@ -140,6 +144,8 @@ impl Table {
             let text = format!("{} writes {operation:?} need {expected} B, got {got} B", keys.len());
             return Err(PyValueError::new_err(text));
         }
+        let operands = operands.chunks_exact(operation.operand_bytes(value_bytes));
+        let operands: Vec<_> = operands.map(|operand| Operand::of_one_size(operation, operand)).collect();
         let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
         self.check_refusals(&done.outcomes)?;
         let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
@@ -176,9 +182,100 @@ impl Table {
     fn load(&self, py: Python<'_>, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<u64> {
         let (keys, values) = (copied::<u64>(py, keys)?, copied::<u8>(py, values)?);
         self.check_sizes(&keys, &values)?;
+        let values: Vec<&[u8]> = values.chunks_exact(self.value_bytes()).collect();
+        py.detach(|| self.operations.load(&keys, &values))
+    }
+
+    // Of tables whose values have any length. Values are bytes objects in lists; the caller has counted them.
+
+    /// Versions, which are zero for absent keys, and values.
+    fn multi_get_values<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<WithValues<'py>> {
+        let keys = copied::<u64>(py, keys)?;
+        let answers = py.detach(|| self.operations.multi_get(&keys))?;
+        let values = answers.iter().map(|answer| answer.map(|(value, _)| PyBytes::new(py, value)));
+        Ok((words(py, answers.versions().iter().copied())?, values.collect()))
+    }
+
+    /// Keys and values.
+    fn scan_values<'py>(
+        &self,
+        py: Python<'py>,
+        first: Option<u64>,
+        end: Option<u64>,
+        limit: usize,
+        is_reverse: bool,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Vec<Bound<'py, PyBytes>>)> {
+        let columns = py.detach(|| self.operations.scan((first, end), limit, is_reverse))?;
+        let values = columns.any_length().map(|value| PyBytes::new(py, value));
+        Ok((words(py, columns.keys.iter().copied())?, values.collect()))
+    }
+
+    /// Keys and values of neighbours; no value for keys without such a neighbour.
+    fn neighbours_values<'py>(
+        &self,
+        py: Python<'py>,
+        which: &str,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<WithValues<'py>> {
+        let which = parse_neighbour(which)?;
+        let keys = copied::<u64>(py, keys)?;
+        let found = py.detach(|| self.operations.neighbours(which, &keys))?;
+        let values = found.columns.any_length().zip(&found.versions);
+        let values = values.map(|(value, version)| (*version != 0).then(|| PyBytes::new(py, value)));
+        Ok((words(py, found.columns.keys.iter().copied())?, values.collect()))
+    }
+
+    /// The versions of the keys now; zero where a write changed nothing.
+    fn write_values<'py>(
+        &self,
+        py: Python<'py>,
+        operation: &str,
+        keys: &Bound<'py, PyAny>,
+        values: Vec<PyBackedBytes>,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let (operation, keys) = (parse(operation)?, copied::<u64>(py, keys)?);
+        let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
+        let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
+        self.check_refusals(&outcomes)?;
+        words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
+    }
+
+    /// Conditional writes of what each key expects or adds, and the value that it brings. The versions of the
+    /// keys now, zero where a write changed nothing, and the values before, if the operation returns those.
+    fn exchange_values<'py>(
+        &self,
+        py: Python<'py>,
+        operation: &str,
+        keys: &Bound<'py, PyAny>,
+        arguments: Vec<PyBackedBytes>,
+        values: Vec<PyBackedBytes>,
+    ) -> PyResult<WithValues<'py>> {
+        let (operation, keys) = (parse_conditional(operation)?, copied::<u64>(py, keys)?);
+        let operands = arguments.iter().zip(&values);
+        let operands: Vec<_> = operands.map(|(argument, value)| Operand { argument, value }).collect();
+        let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
+        self.check_refusals(&done.outcomes)?;
+        let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
+        let returned = if operation.returns_value() { keys.len() } else { 0 };
+        let old = |index| done.exchanges.old(index).map(|old| PyBytes::new(py, old));
+        Ok((versions, (0..returned).map(old).collect()))
+    }
+
+    /// Stores ascending pairs in the empty table, and returns their number.
+    fn load_values(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        values: Vec<PyBackedBytes>,
+    ) -> PyResult<u64> {
+        let keys = copied::<u64>(py, keys)?;
+        let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
         py.detach(|| self.operations.load(&keys, &values))
     }
 }
+
+/// Words of keys, and a value each that has one.
+type WithValues<'py> = (Bound<'py, PyByteArray>, Vec<Option<Bound<'py, PyBytes>>>);
 
 impl Table {
     fn check_refusals(&self, outcomes: &[WriteOutcome]) -> PyResult<()> {
@@ -233,6 +330,12 @@ fn parse(operation: &str) -> PyResult<WriteOperation> {
         "remove" => Ok(WriteOperation::Remove),
         _ => Err(PyValueError::new_err(format!("no such write: {operation:?}"))),
     }
+}
+
+fn parse_neighbour(which: &str) -> PyResult<Neighbour> {
+    let named = |known: &Neighbour| format!("{known:?}").eq_ignore_ascii_case(which);
+    let unknown = || PyValueError::new_err(format!("no neighbour is called {which:?}"));
+    Neighbour::ALL.into_iter().find(named).ok_or_else(unknown)
 }
 
 fn parse_conditional(operation: &str) -> PyResult<WriteOperation> {

@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, CacheStats, Client, EngineKind, Exchanges, Key, Neighbour, Options, Pairs, Session, Table,
-    TableError, TableOptions, WriteOperation, WriteOutcome,
+    Answers, CacheStats, Client, EngineKind, Exchanges, Key, Neighbour, Operand, Options, Pairs, Session,
+    Table, TableError, TableOptions, ValueKind, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
@@ -67,6 +67,31 @@ const PAGE_PAIRS: usize = 4096;
 pub(crate) struct Columns {
     pub(crate) keys: Vec<u64>,
     pub(crate) values: Vec<u8>,
+    /// Where each value ends, if they have any length.
+    pub(crate) ends: Vec<usize>,
+}
+
+impl Columns {
+    /// The values of a table in which they have any length.
+    pub(crate) fn any_length(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let begin = |index: usize| if index == 0 { 0 } else { self.ends[index - 1] };
+        (0..self.ends.len()).map(move |index| &self.values[begin(index)..self.ends[index]])
+    }
+
+    fn push(&mut self, key: u64, value: &[u8]) {
+        self.keys.push(key);
+        self.values.extend_from_slice(value);
+        self.ends.push(self.values.len());
+    }
+}
+
+/// How long the values of a new table are.
+#[derive(Clone, Copy)]
+pub(crate) enum Sizes {
+    /// So many bytes each.
+    Each(usize),
+    /// Any number up to so many; zero: as many as any fabric carries.
+    UpTo(usize),
 }
 
 /// What neighbours keys have: as many pairs as keys, with version zero and zeros where there is none.
@@ -92,6 +117,8 @@ pub(crate) trait Operations: Send + Sync {
     fn name(&self) -> &str;
     fn kind(&self) -> String;
     fn value_bytes(&self) -> usize;
+    /// True if values have any length.
+    fn has_blocks(&self) -> bool;
     /// The name of the type of its values.
     fn value_type(&self) -> &str;
     fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr>;
@@ -106,12 +133,17 @@ pub(crate) trait Operations: Send + Sync {
         &self,
         operation: WriteOperation,
         keys: &[u64],
-        values: &[u8],
+        values: &[&[u8]],
     ) -> Result<Vec<WriteOutcome>, PyErr>;
-    /// Conditional writes of one kind. For each key its operand stands in `operands`.
-    fn exchange(&self, operation: WriteOperation, keys: &[u64], operands: &[u8]) -> Result<Exchanged, PyErr>;
+    /// Conditional writes of one kind: for each key what it expects or adds, and the value that it brings.
+    fn exchange(
+        &self,
+        operation: WriteOperation,
+        keys: &[u64],
+        operands: &[Operand<'_>],
+    ) -> Result<Exchanged, PyErr>;
     /// Stores ascending pairs in the empty table.
-    fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr>;
+    fn load(&self, keys: &[u64], values: &[&[u8]]) -> Result<u64, PyErr>;
     /// What this process's cache of the table holds.
     fn cache_stats(&self) -> CacheStats;
     /// Makes `bytes` what that cache may take. False if the engine's cache has no budget.
@@ -127,13 +159,21 @@ pub(crate) fn open<K: NumpyKey>(client: &Client, name: &str) -> Result<Box<dyn O
 pub(crate) fn create<K: NumpyKey>(
     client: &Client,
     name: &str,
-    value_bytes: usize,
+    sizes: Sizes,
     engine: Option<&'static EngineKind>,
     sample: &[u64],
     value_type: &str,
 ) -> Result<Box<dyn Operations>, TableError> {
     let options = TableOptions { engine, sample: typed::<K>(sample), value_type: value_type.to_owned() };
-    let table = client.create_table_with::<K>(name, value_bytes, &options)?;
+    let table = match sizes {
+        Sizes::Each(bytes) => client.create_table_with::<K>(name, bytes, &options)?,
+        Sizes::UpTo(0) => client.create_table_of::<K>(name, ValueKind::BLOCKS, &options)?,
+        Sizes::UpTo(bytes) => {
+            // More than 4 GiB is too much in any case, and refused as such.
+            let values = ValueKind::Blocks { max_bytes: u32::try_from(bytes).unwrap_or(u32::MAX) };
+            client.create_table_of::<K>(name, values, &options)?
+        }
+    };
     Ok(Box::new(TypedTable { table, idle: Mutex::default() }))
 }
 
@@ -177,6 +217,10 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         self.table.value_bytes()
     }
 
+    fn has_blocks(&self) -> bool {
+        self.table.values().are_blocks()
+    }
+
     fn value_type(&self) -> &str {
         &self.table.info().definition.value_type
     }
@@ -196,12 +240,13 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         self.with_session(|session| {
             session.neighbours(which, &keys, &mut pairs).map_err(|error| error::reading(&error))
         })?;
-        let (absent, mut found) = (vec![0; self.value_bytes()], Neighbours::default());
+        let absent = vec![0; if self.has_blocks() { 0 } else { self.value_bytes() }];
+        let mut found = Neighbours::default();
         for index in 0..keys.len() {
             let pair = pairs.scan(index).next();
             found.versions.push(pair.map_or(0, |pair| pair.version));
-            found.columns.keys.push(pair.map_or(0, |pair| pair.key.to_bits()));
-            found.columns.values.extend_from_slice(pair.map_or(&absent, |pair| pair.value));
+            let (key, value) = pair.map_or((0, &absent[..]), |pair| (pair.key.to_bits(), pair.value));
+            found.columns.push(key, value);
         }
         Ok(found)
     }
@@ -230,9 +275,14 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
                 was.check_same(is, self.name()).map_err(|error| error::reading(&error))?;
                 let inside = page.iter().take_while(|pair| (first..=last).contains(&pair.key.encode()));
                 let before = columns.keys.len();
-                columns.keys.extend(inside.map(|pair| pair.key.to_bits()));
+                if self.has_blocks() {
+                    inside.for_each(|pair| columns.push(pair.key.to_bits(), pair.value));
+                } else {
+                    columns.keys.extend(inside.map(|pair| pair.key.to_bits()));
+                    let added = columns.keys.len() - before;
+                    columns.values.extend_from_slice(&page.values()[..added * self.value_bytes()]);
+                }
                 let added = columns.keys.len() - before;
-                columns.values.extend_from_slice(&page.values()[..added * self.value_bytes()]);
                 if added < wanted || columns.keys.len() == limit {
                     break;
                 }
@@ -262,7 +312,7 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         &self,
         operation: WriteOperation,
         keys: &[u64],
-        values: &[u8],
+        values: &[&[u8]],
     ) -> Result<Vec<WriteOutcome>, PyErr> {
         let keys = typed::<K>(keys);
         let mut outcomes = Vec::new();
@@ -271,8 +321,7 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
                 let done = session.remove_many(&keys, &mut outcomes);
                 return done.map_err(|error| error::writing(&error));
             }
-            let values = values.chunks_exact(self.value_bytes());
-            let pairs: Vec<(K, &[u8])> = keys.into_iter().zip(values).collect();
+            let pairs: Vec<(K, &[u8])> = keys.into_iter().zip(values.iter().copied()).collect();
             let done = match operation {
                 WriteOperation::Insert => session.insert_many(&pairs, &mut outcomes),
                 WriteOperation::Update => session.update_many(&pairs, &mut outcomes),
@@ -283,36 +332,42 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         Ok(outcomes)
     }
 
-    fn exchange(&self, operation: WriteOperation, keys: &[u64], operands: &[u8]) -> Result<Exchanged, PyErr> {
-        let operand_bytes = operation.operand_bytes(self.value_bytes());
-        let entries = typed::<K>(keys).into_iter().zip(operands.chunks_exact(operand_bytes));
+    fn exchange(
+        &self,
+        operation: WriteOperation,
+        keys: &[u64],
+        operands: &[Operand<'_>],
+    ) -> Result<Exchanged, PyErr> {
+        let entries = typed::<K>(keys).into_iter().zip(operands);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         let (mut outcomes, mut exchanges) = (Vec::new(), Exchanges::default());
         self.with_session(|session| {
             let done = match operation {
                 WriteOperation::CompareAndSet => {
                     let writes: Vec<_> =
-                        entries.map(|(key, bytes)| (key, word(&bytes[..8]), &bytes[8..])).collect();
+                        entries.map(|(key, operand)| (key, word(operand.argument), operand.value)).collect();
                     session.compare_and_set_many(&writes, &mut outcomes)
                 }
                 WriteOperation::CompareAndSetValue => {
-                    let halves = |(key, bytes): (K, &'_ [u8])| {
-                        let (expected, value) = bytes.split_at(bytes.len() / 2);
-                        (key, expected.to_vec(), value.to_vec())
-                    };
-                    let writes: Vec<_> = entries.map(halves).collect();
+                    let writes: Vec<_> =
+                        entries.map(|(key, operand)| (key, operand.argument, operand.value)).collect();
                     session.compare_and_set_value_many(&writes, &mut outcomes)
                 }
                 WriteOperation::RemoveIf => {
-                    let writes: Vec<_> = entries.map(|(key, bytes)| (key, word(bytes))).collect();
+                    let writes = entries.map(|(key, operand)| (key, word(operand.argument)));
+                    let writes: Vec<_> = writes.collect();
                     session.remove_if_many(&writes, &mut outcomes)
                 }
                 WriteOperation::FetchAdd => {
-                    let addend = |(key, bytes): (K, &[u8])| (key, word(bytes).cast_signed());
+                    let addend =
+                        |(key, operand): (K, &Operand<'_>)| (key, word(operand.argument).cast_signed());
                     let writes: Vec<_> = entries.map(addend).collect();
                     session.fetch_add_many(&writes, &mut exchanges)
                 }
-                _ => session.swap_many(&entries.collect::<Vec<_>>(), &mut exchanges),
+                _ => {
+                    let pairs: Vec<_> = entries.map(|(key, operand)| (key, operand.value)).collect();
+                    session.swap_many(&pairs, &mut exchanges)
+                }
             };
             done.map_err(|error| error::writing(&error))
         })?;
@@ -330,9 +385,9 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         self.table.set_cache_bytes(bytes).map_err(|error| error::opening(&error))
     }
 
-    fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr> {
+    fn load(&self, keys: &[u64], values: &[&[u8]]) -> Result<u64, PyErr> {
         let mut load = self.table.bulk_load().map_err(|error| error::opening(&error))?;
-        for (bits, value) in keys.iter().zip(values.chunks_exact(self.value_bytes())) {
+        for (bits, value) in keys.iter().zip(values) {
             load.push(K::from_bits(*bits), value).map_err(|error| error::loading(&error))?;
         }
         load.finish().map_err(|error| error::loading(&error))

@@ -227,7 +227,7 @@ def test_tables_and_statistics(client: farsight.Client, new_table: Any, store: S
     table = new_table(16, key="S8")
     table.put(b"a", bytes(16))
     infos = {info.name: info for info in client.tables()}
-    assert infos[table.name] == (table.name, np.dtype("S8"), 16, "")
+    assert infos[table.name] == (table.name, np.dtype("S8"), 16, "", False)
     statistics = client.stats()
     if store.engine == "xstore":
         mine = [one for one in statistics["tables"] if one["info"]["definition"]["name"] == table.name]

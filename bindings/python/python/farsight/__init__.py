@@ -6,6 +6,8 @@
     roots.put_many(np.arange(1000), np.sqrt(np.arange(1000)))
     values, found = roots.multi_get([4, 9, 5000])
 
+Values of any length are `bytes` or `str`: ``client.create_table("texts", str)``.
+
 `connect` takes the addresses of a pool's memory nodes, too, with commas between. Keys and values travel as numpy
 arrays. Calls release the interpreter's lock; tables may be shared by threads.
 A client belongs to the process that connected it, not to its forked children.
@@ -25,6 +27,7 @@ from ._native import (
 )
 from ._server import Server
 from ._table import Table
+from ._values_table import ValuesTable
 
 __all__ = [
     "Client",
@@ -37,6 +40,7 @@ __all__ = [
     "Server",
     "Table",
     "TableError",
+    "ValuesTable",
     "WriteError",
     "__version__",
     "connect",

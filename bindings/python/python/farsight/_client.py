@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from . import _convert, _native
 from ._table import Table
+from ._values_table import ValuesTable
 
 
 class TableInfo(NamedTuple):
@@ -20,10 +21,16 @@ class TableInfo(NamedTuple):
     name: str
     #: The type of its keys.
     key_dtype: np.dtype[Any]
-    #: Bytes of each value.
+    #: Bytes of each value; of the longest, if they have any length.
     value_bytes: int
-    #: The type of its values, as numpy names it (``<f8``); empty if the table was made without one.
+    #: The type of its values, as numpy names it (``<f8``), or ``str``; empty if the table was made without one.
     value_type: str
+    #: True if values have any length.
+    any_length: bool
+
+
+#: The engines of tables.
+Engine = Literal["xstore", "rolex", "xstore-d"]
 
 
 def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[int] = ()) -> Client:
@@ -56,20 +63,59 @@ class Client:
         """The server's address, as it was given."""
         return self._native.url
 
+    @overload
+    def create_table(
+        self,
+        name: str,
+        value: type[bytes],
+        key: DTypeLike = np.uint64,
+        *,
+        engine: Engine | None = None,
+        sample: ArrayLike = (),
+        value_bytes_max: int | None = None,
+    ) -> ValuesTable[bytes]: ...
+
+    @overload
+    def create_table(
+        self,
+        name: str,
+        value: type[str],
+        key: DTypeLike = np.uint64,
+        *,
+        engine: Engine | None = None,
+        sample: ArrayLike = (),
+        value_bytes_max: int | None = None,
+    ) -> ValuesTable[str]: ...
+
+    @overload
     def create_table(
         self,
         name: str,
         value: DTypeLike | int,
         key: DTypeLike = np.uint64,
         *,
-        engine: Literal["xstore", "rolex", "xstore-d"] | None = None,
+        engine: Engine | None = None,
         sample: ArrayLike = (),
-    ) -> Table:
+    ) -> Table: ...
+
+    def create_table(
+        self,
+        name: str,
+        value: DTypeLike | int,
+        key: DTypeLike = np.uint64,
+        *,
+        engine: Engine | None = None,
+        sample: ArrayLike = (),
+        value_bytes_max: int | None = None,
+    ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Makes a table, or opens the one that is already defined so.
 
         `value` is the type of its values, or a number of bytes; a value has 8 to 256 B. `key` is uint64, int64,
         float64 or S8. The table keeps both types: who opens it with another type of values is refused. A number
         of bytes says nothing of their type, and fits a table of any.
+
+        With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default 32,000 B.
+        Such tables are of the engines ``xstore`` and ``xstore-d``.
 
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
@@ -79,23 +125,54 @@ class Client:
         Raises `TableError` for a bad name, for a table of that name with another definition, and for an engine
         that is not to be had here.
         """
-        dtype, kind = _convert.value_dtype(value), _convert.key_kind(key)
+        kind = _convert.key_kind(key)
         bits = _convert.array(sample, _convert.KEY_DTYPES[kind], "keys of the sample").view(np.uint64)
+        if value is bytes or value is str:
+            if value_bytes_max is not None and not 0 < value_bytes_max < 1 << 32:
+                raise ValueError(f"the longest value has at least 1 B and less than 4 GiB, not {value_bytes_max} B")
+            named = _convert.VALUE_NAMES[value]
+            native = self._native.create_table(name, kind, (value_bytes_max or 0, True), engine, bits, named)
+            return ValuesTable(self, native, value)
+        if value_bytes_max is not None:
+            raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
+        dtype = _convert.value_dtype(value)
         named = _convert.type_name(dtype)
-        native = self._native.create_table(name, kind, dtype.itemsize, engine, bits, named)
+        native = self._native.create_table(name, kind, (dtype.itemsize, False), engine, bits, named)
         return Table(self, native, dtype)
 
-    def table(self, name: str, value: DTypeLike | int | None = None) -> Table:
+    @overload
+    def table(self, name: str, value: type[bytes]) -> ValuesTable[bytes]: ...
+
+    @overload
+    def table(self, name: str, value: type[str]) -> ValuesTable[str]: ...
+
+    @overload
+    def table(self, name: str, value: DTypeLike | int) -> Table: ...
+
+    @overload
+    def table(self, name: str, value: None = None) -> Any: ...
+
+    def table(
+        self, name: str, value: DTypeLike | int | None = None
+    ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Opens a table, with the type of values that it was made with.
 
         A table that was made without one, as by ``farsight create``, has raw bytes, unless `value` says what they
         are. A number of bytes as `value` opens any table as raw bytes. Of a structured type a table knows a
         digest alone: it is to be named here again.
 
+        Of a table whose values have any length `value` is `bytes`, which opens any such table, or `str`.
+
         Raises `TableError` if there is none of that name, `TypeError` if its values have another size or type.
         """
         native = self._native.table(name)
         stored = native.value_type
+        if native.has_blocks:
+            return ValuesTable(self, native, _values_of(native, value))
+        if value is bytes or value is str:
+            raise TypeError(
+                f"table {name!r} has values of {native.value_bytes} B each, {value.__name__} has any length"
+            )
         if value is None:
             return Table(self, native, _convert.stored_dtype(stored, native.value_bytes, name))
         dtype = _convert.value_dtype(value)
@@ -114,8 +191,8 @@ class Client:
     def tables(self) -> list[TableInfo]:
         """All tables of the server or pool."""
         return [
-            TableInfo(name, _convert.KEY_DTYPES[kind], value_bytes, value_type)
-            for name, kind, value_bytes, value_type in self._native.tables()
+            TableInfo(name, _convert.KEY_DTYPES[kind], value_bytes, value_type, any_length)
+            for name, kind, value_bytes, value_type, any_length in self._native.tables()
         ]
 
     def drop_table(self, name: str) -> None:
@@ -173,3 +250,16 @@ class Client:
 
     def __repr__(self) -> str:
         return f"farsight.Client({self.url!r})"
+
+
+def _values_of(native: _native.Table, value: Any) -> Any:
+    """The type of values, of any length, of a table that is opened with `value`."""
+    if value is None:
+        return _convert.stored_value(native.value_type, native.name)
+    if value is bytes:
+        return value
+    if value is not str:
+        raise TypeError(f"table {native.name!r} has values of any length: open it with bytes or str, not {value!r}")
+    if native.value_type not in ("", _convert.VALUE_NAMES[str]):
+        raise TypeError(f"table {native.name!r} has values of type {native.value_type!r}, not str: open it as bytes")
+    return value

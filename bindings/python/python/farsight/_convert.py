@@ -95,6 +95,29 @@ def stored_dtype(name: str, value_bytes: int, table: str) -> np.dtype[Any]:
     return dtype
 
 
+#: The types of values of any length, and the names by which tables know them. One made elsewhere has bytes.
+VALUE_NAMES: dict[type[bytes] | type[str], str] = {bytes: "", str: "str"}
+
+
+def stored_value(name: str, table: str) -> type[bytes] | type[str]:
+    """The type of values of any length that a table knows by this name."""
+    for value, known in VALUE_NAMES.items():
+        if known == name:
+            return value
+    raise TypeError(
+        f"values of table {table!r} have any length and are of a type that it knows as {name!r}: open it as bytes"
+    )
+
+
+def any_length(value: Any, wanted: type[bytes] | type[str], what: str) -> bytes:
+    """The bytes of one value of any length."""
+    if wanted is str and isinstance(value, str):
+        return value.encode()
+    if wanted is bytes and isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{what} is {type(value).__name__}, the table holds {wanted.__name__}")
+
+
 def array(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:
     """`values` as a contiguous vector of exactly `dtype`."""
     given = values if isinstance(values, np.ndarray) else _of_sequence(values, dtype, what)

@@ -23,8 +23,10 @@ def _imported(name: str) -> ModuleType:
         raise ImportError(f"this needs {name}, which is not installed: pip install {name}") from error
 
 
-def _columns(values: NDArray[Any]) -> dict[str, Any]:
+def _columns(values: NDArray[Any] | list[Any]) -> dict[str, Any]:
     """The values by the names of their columns. Raw bytes are objects, because columns have no such type."""
+    if isinstance(values, list):
+        return {_VALUE: values}
     dtype = values.dtype
     if dtype.names is not None:
         return {name: np.ascontiguousarray(values[name]) for name in dtype.names}
@@ -33,14 +35,14 @@ def _columns(values: NDArray[Any]) -> dict[str, Any]:
     return {_VALUE: values}
 
 
-def to_pandas(keys: NDArray[Any], values: NDArray[Any]) -> pd.DataFrame:
+def to_pandas(keys: NDArray[Any], values: NDArray[Any] | list[Any]) -> pd.DataFrame:
     """Keys as the index, values as columns."""
     pandas = _imported("pandas")
     frame: pd.DataFrame = pandas.DataFrame(_columns(values), index=pandas.Index(keys, name=_KEY))
     return frame
 
 
-def to_arrow(keys: NDArray[Any], values: NDArray[Any]) -> pa.Table:
+def to_arrow(keys: NDArray[Any], values: NDArray[Any] | list[Any]) -> pa.Table:
     """Keys and values as columns."""
     pyarrow = _imported("pyarrow")
     table: pa.Table = pyarrow.table({_KEY: keys, **_columns(values)})
@@ -48,17 +50,17 @@ def to_arrow(keys: NDArray[Any], values: NDArray[Any]) -> pa.Table:
 
 
 def pairs_of(
-    frame: pd.DataFrame | pa.Table, key: str | None, dtype: np.dtype[Any]
+    frame: pd.DataFrame | pa.Table, key: str | None, dtype: np.dtype[Any] | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Keys and values of type `dtype` in the columns of `frame`."""
-    columns = _columns_of(frame)
+    """Keys and values of type `dtype` in the columns of `frame`; without one they have any length."""
     name = _KEY if key is None else key
+    columns = _columns_of(frame, name)
     if name not in columns:
         raise KeyError(f"no column {name!r} has the keys; there are {list(columns)}")
     keys = columns.pop(name)
-    if dtype.names is None:
+    if dtype is None or dtype.names is None:
         if len(columns) != 1:
-            raise ValueError(f"values of type {dtype} are one column, not {list(columns)}")
+            raise ValueError(f"values of type {dtype or 'bytes or str'} are one column, not {list(columns)}")
         return keys, next(iter(columns.values()))
     if set(columns) != set(dtype.names):
         raise ValueError(f"values of this type have the columns {list(dtype.names)}, not {list(columns)}")
@@ -68,12 +70,13 @@ def pairs_of(
     return keys, values
 
 
-def _columns_of(frame: pd.DataFrame | pa.Table) -> dict[str, NDArray[Any]]:
+def _columns_of(frame: pd.DataFrame | pa.Table, key: str) -> dict[str, NDArray[Any]]:
+    """The columns by name; that of the keys may be the index."""
     if hasattr(frame, "column_names"):
         return {name: frame[name].to_numpy() for name in frame.column_names}
     columns = {str(name): frame[name].to_numpy() for name in frame.columns}
-    if _KEY not in columns:
-        columns = {_KEY: frame.index.to_numpy(), **columns}
+    if key not in columns and key in (_KEY, frame.index.name):
+        columns = {key: frame.index.to_numpy(), **columns}
     return columns
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _convert, _frames, _native
+from ._keyed import KeyedTable, changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 
     from ._client import Client
 
-#: Pairs that an iterator has at a time.
-_PAGE_PAIRS = 4096
-_NOTHING = np.empty(0, np.uint8)
 
-
-class Table:
+class Table(KeyedTable):
     """An open table, made by `Client.table` and `Client.create_table`. Threads may share it.
 
     Keys are ordered: numerically, and S8 by their bytes. Single operations take and return Python's and numpy's
@@ -37,39 +33,16 @@ class Table:
     """
 
     def __init__(self, client: Client, native: _native.Table, dtype: np.dtype[Any]) -> None:
-        self._client = client
-        self._native = native
+        super().__init__(client, native)
         self._dtype = dtype
-        self._key_dtype = _convert.KEY_DTYPES[native.kind]
         self._is_raw = _convert.is_raw(dtype)
-        self._keys_are_words = native.kind == "u64"
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self._native.name
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of its values."""
         return self._dtype
 
-    @property
-    def key_dtype(self) -> np.dtype[Any]:
-        """The type of its keys."""
-        return self._key_dtype
-
     # Reads.
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The value of `key`, or `default` if it is absent."""
-        found = self._native.get(self._key(key))
-        return default if found is None else self._value(found[0])
-
-    def version(self, key: Any) -> int | None:
-        """The version of `key`, which grows with each write of it; `None` if it is absent."""
-        found = self._native.get(self._key(key))
-        return None if found is None else found[1]
 
     @overload
     def multi_get(
@@ -102,11 +75,7 @@ class Table:
 
         Every pair was there at an instant during the scan, none is skipped and none comes twice.
         """
-        if limit is not None and limit < 0:
-            raise ValueError(f"a scan has a limit of at least 0, not {limit}")
-        first = None if start is None else self._key(start)
-        end = None if stop is None else self._key(stop)
-        keys, values = self._native.scan(first, end, sys.maxsize if limit is None else limit, reverse)
+        keys, values = self._native.scan(*self._range(start, stop, limit), reverse)
         return np.frombuffer(keys, self._key_dtype), np.frombuffer(values, self._dtype)
 
     def floor(self, keys: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
@@ -135,26 +104,6 @@ class Table:
         exist = np.frombuffer(versions, np.uint64) != 0
         return np.frombuffer(found, self._key_dtype), np.frombuffer(values, self._dtype), exist
 
-    # Writes of one pair.
-
-    def put(self, key: Any, value: Any) -> int:
-        """Stores a pair, whether the key is present or not. Returns its version."""
-        version = self._native.write("put", self._key(key), self._bytes(value))
-        assert version is not None, "a put is never without effect"
-        return version
-
-    def insert(self, key: Any, value: Any) -> bool:
-        """Stores a pair whose key is absent. False, and no change, if it is present."""
-        return self._native.write("insert", self._key(key), self._bytes(value)) is not None
-
-    def update(self, key: Any, value: Any) -> bool:
-        """Replaces the value of a key that is present. False, and no change, if it is absent."""
-        return self._native.write("update", self._key(key), self._bytes(value)) is not None
-
-    def remove(self, key: Any) -> bool:
-        """Removes a key. False, and no change, if it is absent."""
-        return self._native.write("remove", self._key(key), _NOTHING) is not None
-
     # Writes of many pairs. Each is atomic by itself, all together are not.
 
     def put_many(self, keys: ArrayLike, values: ArrayLike) -> None:
@@ -171,10 +120,6 @@ class Table:
     def update_many(self, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
         """`update` of many pairs: a mask of those that were present. Raises as `put_many`."""
         return self._write_many("update", keys, values)
-
-    def remove_many(self, keys: ArrayLike) -> NDArray[np.bool_]:
-        """`remove` of many keys: a mask of those that were present. Raises as `put_many`."""
-        return _changed(self._native.write_many("remove", self._keys(keys), _NOTHING))
 
     # Writes that look at the pair first, in the same step: no other write comes between. Also by many keys.
 
@@ -249,72 +194,6 @@ class Table:
         """
         return self._native.load(*self._pairs(keys, values))
 
-    # The cache.
-
-    def cache_stats(self) -> dict[str, int]:
-        """What this process's cache of the table holds. ``memory_bytes`` is what the process takes for it."""
-        return dict(self._native.cache_stats())
-
-    def set_cache_bytes(self, cache_bytes: int | None) -> bool:
-        """Makes `cache_bytes` what that cache may take from now on, `None`: as much as it needs.
-
-        What is used little is then driven out, and fetched again on demand. False if the engine's cache (ROLEX's)
-        takes what it needs, whatever is said.
-        """
-        return self._native.set_cache_bytes(2**64 - 1 if cache_bytes is None else cache_bytes)
-
-    # As a mapping.
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):
-            if key.step is not None:
-                raise ValueError("a slice of keys has no step; use scan, with a limit or in reverse")
-            return self.scan(key.start, key.stop)
-        found = self._native.get(self._key(key))
-        if found is None:
-            raise KeyError(key)
-        return self._value(found[0])
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        if not self.remove(key):
-            raise KeyError(key)
-
-    def __contains__(self, key: Any) -> bool:
-        return self._native.get(self._key(key)) is not None
-
-    def __iter__(self) -> Iterator[Any]:
-        """Its keys, in their order. They are fetched in pages: each was there at an instant meanwhile, none is
-        skipped and none comes twice. It is no snapshot."""
-        for keys, _ in self._pages():
-            yield from keys
-
-    def keys(self) -> Iterator[Any]:
-        """Its keys, as ``iter(table)``."""
-        return iter(self)
-
-    def values(self) -> Iterator[Any]:
-        """Its values, in the order of their keys, as ``iter(table)`` gives those."""
-        for _, values in self._pages():
-            yield from self._scalars(values)
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """Its pairs, in key order, as ``iter(table)`` gives the keys."""
-        for keys, values in self._pages():
-            yield from zip(keys, self._scalars(values), strict=True)
-
-    def _pages(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        keys, values = self.scan(limit=_PAGE_PAIRS)
-        while len(keys):
-            yield keys, values
-            last = keys[-1]
-            # It comes first again, if nobody has removed it.
-            keys, values = self.scan(last, limit=_PAGE_PAIRS)
-            first = int(len(keys) > 0 and keys[0] == last)
-            keys, values = keys[first:], values[first:]
-
     # Columns of other libraries.
 
     def to_pandas(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pd.DataFrame:
@@ -340,14 +219,6 @@ class Table:
 
     # Between numpy and bytes.
 
-    def _key(self, key: Any) -> int:
-        if self._keys_are_words and type(key) is int and 0 <= key < 1 << 64:
-            return key  # As the rest would say, ten times faster.
-        return int(_convert.scalar(key, self._key_dtype, "the key").view(np.uint64)[0])
-
-    def _keys(self, keys: ArrayLike) -> NDArray[np.uint64]:
-        return _convert.array(keys, self._key_dtype, "keys").view(np.uint64)
-
     def _bytes(self, value: Any) -> NDArray[np.uint8]:
         return _convert.scalar(value, self._dtype, "the value").view(np.uint8)
 
@@ -365,7 +236,7 @@ class Table:
         return wanted, stored.view(np.uint8)
 
     def _write_many(self, operation: _native.Write, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
-        return _changed(self._native.write_many(operation, *self._pairs(keys, values)))
+        return changed(self._native.write_many(operation, *self._pairs(keys, values)))
 
     def _versions(self, versions: ArrayLike, count: int) -> NDArray[np.uint8]:
         expected = _convert.array(versions, np.dtype("<u8"), "versions")
@@ -381,15 +252,9 @@ class Table:
     ) -> NDArray[np.bool_]:
         """Conditional writes whose operands are these pieces, side by side: which of them changed something."""
         operands = np.ascontiguousarray(np.concatenate(pieces, axis=1)).reshape(-1)
-        return _changed(self._native.exchange(operation, keys, operands)[0])
+        return changed(self._native.exchange(operation, keys, operands)[0])
 
 
 def _open(client: Client, name: str, dtype: np.dtype[Any]) -> Table:
     """A table that was pickled, opened anew."""
     return client.table(name, dtype)
-
-
-def _changed(versions: bytearray) -> NDArray[np.bool_]:
-    """Which writes changed something: those that gave or took a version."""
-    mask: NDArray[np.bool_] = np.frombuffer(versions, np.uint64) != 0
-    return mask

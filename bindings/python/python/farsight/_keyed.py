@@ -1,0 +1,182 @@
+"""What tables share, whatever their values are: keys, single pairs, and the ways of a dict."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _convert, _native
+
+if TYPE_CHECKING:
+    from ._client import Client
+
+#: Pairs that an iterator has at a time.
+_PAGE_PAIRS = 4096
+NOTHING = np.empty(0, np.uint8)
+
+
+class KeyedTable(ABC):
+    """An open table. What its values are is its subclass's."""
+
+    def __init__(self, client: Client, native: _native.Table) -> None:
+        self._client = client
+        self._native = native
+        self._key_dtype = _convert.KEY_DTYPES[native.kind]
+        self._keys_are_words = native.kind == "u64"
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._native.name
+
+    @property
+    def key_dtype(self) -> np.dtype[Any]:
+        """The type of its keys."""
+        return self._key_dtype
+
+    @abstractmethod
+    def scan(
+        self, start: Any = None, stop: Any = None, *, limit: int | None = None, reverse: bool = False
+    ) -> tuple[NDArray[Any], Any]:
+        """Keys and values, in key order."""
+
+    @abstractmethod
+    def _bytes(self, value: Any) -> NDArray[np.uint8] | bytes:
+        """The bytes that are stored of a value."""
+
+    @abstractmethod
+    def _value(self, stored: bytes) -> Any:
+        """The value of which these bytes are stored."""
+
+    @abstractmethod
+    def _scalars(self, values: Any) -> Iterator[Any]:
+        """Each of the values that a scan returns."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of `key`, or `default` if it is absent."""
+        found = self._native.get(self._key(key))
+        return default if found is None else self._value(found[0])
+
+    def version(self, key: Any) -> int | None:
+        """The version of `key`, which grows with each write of it; `None` if it is absent."""
+        found = self._native.get(self._key(key))
+        return None if found is None else found[1]
+
+    # Writes of one pair.
+
+    def put(self, key: Any, value: Any) -> int:
+        """Stores a pair, whether the key is present or not. Returns its version."""
+        version = self._native.write("put", self._key(key), self._bytes(value))
+        assert version is not None, "a put is never without effect"
+        return version
+
+    def insert(self, key: Any, value: Any) -> bool:
+        """Stores a pair whose key is absent. False, and no change, if it is present."""
+        return self._native.write("insert", self._key(key), self._bytes(value)) is not None
+
+    def update(self, key: Any, value: Any) -> bool:
+        """Replaces the value of a key that is present. False, and no change, if it is absent."""
+        return self._native.write("update", self._key(key), self._bytes(value)) is not None
+
+    def remove(self, key: Any) -> bool:
+        """Removes a key. False, and no change, if it is absent."""
+        return self._native.write("remove", self._key(key), NOTHING) is not None
+
+    def remove_many(self, keys: ArrayLike) -> NDArray[np.bool_]:
+        """`remove` of many keys: a mask of those that were present. Raises as `put_many`."""
+        return changed(self._native.write_many("remove", self._keys(keys), NOTHING))
+
+    # The cache.
+
+    def cache_stats(self) -> dict[str, int]:
+        """What this process's cache of the table holds. ``memory_bytes`` is what the process takes for it."""
+        return dict(self._native.cache_stats())
+
+    def set_cache_bytes(self, cache_bytes: int | None) -> bool:
+        """Makes `cache_bytes` what that cache may take from now on, `None`: as much as it needs.
+
+        What is used little is then driven out, and fetched again on demand. False if the engine's cache (ROLEX's)
+        takes what it needs, whatever is said.
+        """
+        return self._native.set_cache_bytes(2**64 - 1 if cache_bytes is None else cache_bytes)
+
+    # As a mapping.
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            if key.step is not None:
+                raise ValueError("a slice of keys has no step; use scan, with a limit or in reverse")
+            return self.scan(key.start, key.stop)
+        found = self._native.get(self._key(key))
+        if found is None:
+            raise KeyError(key)
+        return self._value(found[0])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if not self.remove(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self._native.get(self._key(key)) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Its keys, in their order. They are fetched in pages: each was there at an instant meanwhile, none is
+        skipped and none comes twice. It is no snapshot."""
+        for keys, _ in self._pages():
+            yield from keys
+
+    def keys(self) -> Iterator[Any]:
+        """Its keys, as ``iter(table)``."""
+        return iter(self)
+
+    def values(self) -> Iterator[Any]:
+        """Its values, in the order of their keys, as ``iter(table)`` gives those."""
+        for _, values in self._pages():
+            yield from self._scalars(values)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Its pairs, in key order, as ``iter(table)`` gives the keys."""
+        for keys, values in self._pages():
+            yield from zip(keys, self._scalars(values), strict=True)
+
+    def _pages(self) -> Iterator[tuple[NDArray[Any], Any]]:
+        keys, values = self.scan(limit=_PAGE_PAIRS)
+        while len(keys):
+            yield keys, values
+            last = keys[-1]
+            # It comes first again, if nobody has removed it.
+            keys, values = self.scan(last, limit=_PAGE_PAIRS)
+            first = int(len(keys) > 0 and keys[0] == last)
+            keys, values = keys[first:], values[first:]
+
+    # Keys as bits.
+
+    def _key(self, key: Any) -> int:
+        if self._keys_are_words and type(key) is int and 0 <= key < 1 << 64:
+            return key  # As the rest would say, ten times faster.
+        return int(_convert.scalar(key, self._key_dtype, "the key").view(np.uint64)[0])
+
+    def _keys(self, keys: ArrayLike) -> NDArray[np.uint64]:
+        return _convert.array(keys, self._key_dtype, "keys").view(np.uint64)
+
+    def _range(self, start: Any, stop: Any, limit: int | None) -> tuple[int | None, int | None, int]:
+        """What a scan asks for."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"a scan has a limit of at least 0, not {limit}")
+        first = None if start is None else self._key(start)
+        end = None if stop is None else self._key(stop)
+        return first, end, sys.maxsize if limit is None else limit
+
+
+def changed(versions: bytearray) -> NDArray[np.bool_]:
+    """Which writes changed something: those that gave or took a version."""
+    mask: NDArray[np.bool_] = np.frombuffer(versions, np.uint64) != 0
+    return mask
