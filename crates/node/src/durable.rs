@@ -176,10 +176,12 @@ impl Durable {
     pub(crate) fn stats(&self) -> DataStats {
         let Applied { position, appended_bytes, .. } = *self.applied();
         let first_segment = self.store().catalogue().first_segment;
+        // A segment is begun with its first frame.
+        let end_segment = position.segment + u64::from(position.offset > 0);
         DataStats {
             acknowledges_durable: self.ack == Ack::Durable,
             log_bytes: appended_bytes,
-            segments: (position.segment + 1).saturating_sub(first_segment),
+            segments: end_segment.saturating_sub(first_segment),
             waiting_bytes: self.queue.waiting_bytes() as u64,
             snapshot_rounds: self.rounds.ended(),
         }
