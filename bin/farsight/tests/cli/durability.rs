@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use farsight::{Client, Options, WriteOutcome};
+use farsight::{Client, ConnectOptions, Options, ServerUrl, WriteOutcome};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -25,7 +25,10 @@ type Acknowledged = Mutex<Vec<u64>>;
 fn client(serve: &Serve, over: &str) -> Client {
     let mut urls = serve.ready.split_whitespace().filter_map(|word| word.strip_prefix("url="));
     let url = urls.find(|url| url.starts_with(over)).expect("it listens there");
-    farsight::connect(url).expect("a server")
+    let url: ServerUrl = url.parse().expect("as it says");
+    // A client of a killed server need not wait for the next one.
+    let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() };
+    Client::connect_with(&url, &options).expect("a server")
 }
 
 /// Writes until the server is gone: counts up, and notes what was acknowledged.
