@@ -196,9 +196,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 17;
+const OF_SERVERS: usize = 18;
 
-/// A seed of a pool takes ten times as long as one of a server: one in eighteen is.
+/// A seed of a pool takes ten times as long as one of a server: one in nineteen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -209,7 +209,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every eighteenth seed.
+    // Those of `any` are every nineteenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 
