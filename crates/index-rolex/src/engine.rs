@@ -8,7 +8,7 @@ use std::sync::Arc;
 use farsight_fabric::QueuePair;
 use farsight_index::{
     Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
-    clear_kept,
+    clear_kept, gather,
 };
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
@@ -96,7 +96,7 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         let (known_before, old_before) = (outcomes.len(), old_values.len());
         self.session.write_many(queues, writes, &mut self.done, old_values);
         self.done.iter().filter_map(|done| done.as_ref().err()).for_each(|error| self.note(error));
-        let gathered = gather(self.done.drain(..), outcomes);
+        let gathered = gather(self.done.drain(..), code_of, outcomes);
         clear_kept(&mut self.done);
         if writes.operation.returns_value() {
             old_values.truncate(old_before + outcomes.len() - known_before);
@@ -147,39 +147,12 @@ impl RolexEngine {
     }
 }
 
-/// Appends outcomes up to the first write whose outcome is unknown: that is the error. A write that failed
-/// and changed nothing is an outcome beside others; if all of them are such, the first one's reason is the
-/// call's.
-fn gather(
-    done: impl ExactSizeIterator<Item = Result<WriteOutcome, RolexError>>,
-    outcomes: &mut Vec<WriteOutcome>,
-) -> Result<(), EngineError> {
-    let mut refused: Option<EngineError> = None;
-    let (calls, before) = (done.len(), outcomes.len());
-    let mut refusals = 0;
-    for outcome in done {
-        let failed = match outcome.map_err(EngineError::from) {
-            Ok(outcome) => outcome,
-            Err(error) if error.is_indeterminate() => return Err(error),
-            Err(error) => {
-                let code = match error.of() {
-                    Some(RolexError::Contended { .. }) => ErrorCode::Contended,
-                    _ if error.is_of_dropped_table() => ErrorCode::UnknownTable,
-                    _ => ErrorCode::OutOfResources,
-                };
-                refusals += 1;
-                refused.get_or_insert(error);
-                WriteOutcome::Failed(code)
-            }
-        };
-        outcomes.push(failed);
-    }
-    match refused {
-        Some(error) if refusals == calls => {
-            outcomes.truncate(before);
-            Err(error)
-        }
-        _ => Ok(()),
+/// The code by which a write's failure that changed nothing is an outcome beside others.
+fn code_of(error: &EngineError) -> ErrorCode {
+    match error.of() {
+        Some(RolexError::Contended { .. }) => ErrorCode::Contended,
+        _ if error.is_of_dropped_table() => ErrorCode::UnknownTable,
+        _ => ErrorCode::OutOfResources,
     }
 }
 
@@ -205,7 +178,7 @@ mod tests {
 
     fn gathered(done: Vec<Result<WriteOutcome, RolexError>>) -> (Vec<WriteOutcome>, Option<EngineError>) {
         let mut outcomes = vec![DONE];
-        let error = gather(done.into_iter(), &mut outcomes).err();
+        let error = gather(done.into_iter(), code_of, &mut outcomes).err();
         assert_eq!(outcomes.remove(0), DONE, "what was there stays");
         (outcomes, error)
     }

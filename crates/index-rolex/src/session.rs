@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, Guarantees, QueuePair};
-use farsight_index::{Answers, Counters, Direction, OldValues, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, OldValues, Pairs, ScanRequest, Writes, distinct};
 use farsight_layout::VALUE_BYTES_MAX;
 use farsight_protocol::WriteOutcome;
 
@@ -321,30 +321,5 @@ impl RolexSession {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
-    }
-}
-
-/// How many of these keys, from the first on, are different; `room` is for them and their numbers.
-fn distinct(keys: &[u64], room: &mut Vec<(u64, usize)>) -> usize {
-    room.clear();
-    room.extend(keys.iter().copied().zip(0..));
-    room.sort_unstable();
-    // Of equal keys each but the first ends what comes before it.
-    let repeated = room.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1);
-    repeated.min().unwrap_or(keys.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_distinct_up_to_the_first_that_comes_again() {
-        let mut room = Vec::new();
-        let cases: [(&[u64], usize); 5] =
-            [(&[], 0), (&[7], 1), (&[7, 7, 7], 1), (&[3, 1, 2], 3), (&[5, 9, 1, 9, 5, 1], 3)];
-        for (keys, count) in cases {
-            assert_eq!(distinct(keys, &mut room), count, "{keys:?}");
-        }
     }
 }

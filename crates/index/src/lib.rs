@@ -10,6 +10,7 @@ mod conditional;
 mod contention;
 mod counters;
 mod engine;
+mod gather;
 #[cfg(injected)]
 pub mod injected;
 mod kept;
@@ -28,6 +29,7 @@ pub use engine::{
     Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, Writes, leaves_calls_unknown,
 };
 pub use farsight_protocol::Direction;
+pub use gather::{distinct, gather};
 pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use leaf_pairs::{ConsistentLeaf, key_behind, wanted_pairs};
