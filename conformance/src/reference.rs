@@ -37,7 +37,8 @@ impl Registered for Reference {
         elsewhere: "reference",
         has_ranges: false,
         answers_reads: true,
-        has_blocks: false,
+        is_ordered: true,
+        block_value_bytes_max: 0,
         nodes_train: true,
         // No leaves; the values are as long as others'.
         block_lines: |value_bytes| Geometry::new(value_bytes).map(|_| 0),

@@ -83,8 +83,18 @@ def test_any_number_of_nodes_has_every_engine(pool: Pool, tmp_path: Path, engine
 
 
 def test_engines_that_there_are_not(client: farsight.Client) -> None:
-    with pytest.raises(ValueError, match="xstore, rolex, xstore-d"):
-        client.create_table("t", 8, engine="flexkv")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="xstore, rolex, xstore-d, flexkv"):
+        client.create_table("t", 8, engine="redis")  # type: ignore[arg-type]
+
+
+def test_a_table_without_order(pool: Pool) -> None:
+    table = farsight.connect(pool.url).create_table("hashed", np.uint64, engine="flexkv")
+    keys = np.arange(5_000, dtype=np.uint64)
+    table.put_many(keys, keys + 1)
+    assert (table.multi_get(keys)[0] == keys + 1).all()
+    assert table.remove(7) and not table.multi_get(keys[7:8])[1].any()
+    with pytest.raises(farsight.Error, match="flexkv keeps no order.*use xstore"):
+        table.scan(0, 10)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,9 +1,10 @@
 //! The index of a hash table: lines from anyone.
 
 use farsight_base::{Line, WORDS_PER_LINE};
+use farsight_layout::PAIR_VERSION_BITS;
 use farsight_layout::hash_index::{
     BucketCount, BucketHeader, COMBINED_BUCKETS, CombinedBucket, HASH_PARTITION_BITS, HASH_SPLIT_BITS,
-    HashSlot, KeyHash, SlotState,
+    HashSlot, KeyHash, ObjectPlace, ObjectRef, SlotState,
 };
 
 const KEY: &[u8] = b"key";
@@ -25,37 +26,41 @@ pub(super) fn run(data: &[u8]) {
 
 fn look(lines: &[Line; COMBINED_BUCKETS], hash: KeyHash) {
     let Ok(bucket) = CombinedBucket::parse(lines, 0, hash) else { return };
-    for (line, header) in lines.iter().map(|line| line.0[0]).enumerate() {
-        let of_depth = |depth| BucketHeader::new(hash, depth).word() == header;
-        let depths = HASH_PARTITION_BITS..=HASH_PARTITION_BITS + HASH_SPLIT_BITS;
-        assert!(depths.into_iter().any(of_depth), "line {line} is believed: {header:#x}");
-    }
+    let header = lines[0].0[0];
+    let of_depth = |depth| header == 0 || BucketHeader::new(hash, depth).word() == header;
+    let depths = HASH_PARTITION_BITS..=HASH_PARTITION_BITS + HASH_SPLIT_BITS;
+    assert!(depths.into_iter().any(of_depth), "a header is believed: {header:#x}");
+    assert_eq!((bucket.removed_version(), lines[1].0[0] >> PAIR_VERSION_BITS), (lines[1].0[0], 0));
     for (place, slot) in bucket.slots() {
         assert_eq!(slot.0, lines[place.line as usize].0[1 + usize::from(place.slot)]);
         let again = match slot.state() {
             SlotState::Unused => HashSlot::default(),
-            SlotState::Removed { at_ms } => HashSlot::removed(at_ms).expect("a time of a slot"),
-            SlotState::Live(reference) => HashSlot::live(reference),
+            SlotState::Reserved(object) => HashSlot::reserved(object),
+            SlotState::Live(object) => HashSlot::live(object),
             SlotState::Corrupt => slot,
         };
         assert_eq!(again, slot);
     }
-    let free = bucket.free(u64::MAX, 0);
-    assert!(free.is_none_or(|(_, slot)| !matches!(slot.state(), SlotState::Live(_) | SlotState::Corrupt)));
+    let used = bucket.used();
+    assert_eq!(bucket.free().is_none(), used == bucket.slots().count());
     for fingerprint in 0..=u8::MAX {
-        assert!(bucket.candidates(fingerprint).all(|found| found.reference.fingerprint() == fingerprint));
+        let both = bucket.candidates(fingerprint).chain(bucket.reserved(fingerprint));
+        assert!(both.map(|found| found.object.fingerprint).all(|found| found == fingerprint));
     }
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let bucket = |key: &[u8], depth, slots: [u64; 3]| {
+    let bucket = |header: u64, slots: [u64; 3]| {
         let mut line = [0_u64; WORDS_PER_LINE];
-        line[0] = BucketHeader::new(KeyHash::of(key), depth).word();
+        line[0] = header;
         line[1..4].copy_from_slice(&slots);
         line.map(u64::to_le_bytes).concat()
     };
-    let removed = HashSlot::removed(77).expect("a time").0;
-    let slots = [1 << 63 | u64::from(KeyHash::fingerprint(KEY)), removed, 1];
-    let pair = |depth| [bucket(KEY, depth, slots), bucket(KEY, depth, [0; 3]), KEY.to_vec()].concat();
+    let object = ObjectRef::new(KEY, ObjectPlace { offset_lines: 77, lines: 3, generation: 5 });
+    let slots = [HashSlot::live(object).0, HashSlot::reserved(object).0, 1];
+    let pair = |depth| {
+        let header = BucketHeader::new(KeyHash::of(KEY), depth).word();
+        [bucket(header, slots), bucket(77, [0; 3]), KEY.to_vec()].concat()
+    };
     vec![pair(HASH_PARTITION_BITS), pair(HASH_PARTITION_BITS + HASH_SPLIT_BITS), vec![0xff; LINES_BYTES]]
 }

@@ -4,7 +4,9 @@
 //! checks what nodes say of them. What a process's sessions share of a table, and how one works with it, is
 //! its engine's ([`Sharing`]). An engine of this crate has a file here.
 
+mod flexkv;
 pub(crate) mod rolex;
+pub(crate) mod unordered;
 mod x_store;
 
 use std::any::Any;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_index::{Access, CacheStats, EngineKind, Ordered, Registered, Registry, UnknownEngine};
+use farsight_index::{Access, CacheStats, Engine, EngineKind, Ordered, Registered, Registry, UnknownEngine};
 use farsight_protocol::{TableInfo, TableLayout};
 
 use crate::CatalogueError;
@@ -21,6 +23,7 @@ use crate::backend::{Backend, Training};
 use crate::bulk_load::{CallsLoad, Load};
 use crate::nodes::{Known, Nodes};
 use crate::writes_load::WritesLoad;
+use unordered::Unordered;
 
 /// An engine with whose tables clients can work.
 pub trait ClientEngine: Registered {
@@ -167,6 +170,17 @@ impl<C: Connection> OpenedTable<'_, C> {
         Ok(Attachment(Box::new(Attached { queues: self.queues()?, engine, backend })))
     }
 
+    /// The same of an engine that keeps no order: its scans are refused.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    pub fn attach_unordered<E: Engine<C::Queue> + 'static>(
+        &self,
+        engine: E,
+    ) -> Result<Attachment, CatalogueError> {
+        self.attach(Unordered { engine, kind: self.known.kind })
+    }
+
     /// A bulk load by calls, each pair to the node in whose range it is.
     ///
     /// # Errors
@@ -185,7 +199,19 @@ impl<C: Connection> OpenedTable<'_, C> {
         engine: E,
     ) -> Result<Box<dyn Load>, CatalogueError> {
         let Attachment(operations) = self.attach(engine)?;
-        Ok(Box::new(WritesLoad::new(self.info(), operations)))
+        Ok(Box::new(WritesLoad::new(self.info(), operations, true)))
+    }
+
+    /// The same of an engine that keeps no order, which finds out of each key by itself whether it is there.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    pub fn load_unordered<E: Engine<C::Queue> + 'static>(
+        &self,
+        engine: E,
+    ) -> Result<Box<dyn Load>, CatalogueError> {
+        let Attachment(operations) = self.attach_unordered(engine)?;
+        Ok(Box::new(WritesLoad::new(self.info(), operations, false)))
     }
 
     fn queues(&self) -> Result<Vec<C::Queue>, FabricError> {

@@ -36,6 +36,7 @@ pub use bulk_load::{BulkLoad, Load};
 pub use client::{Client, ClientOptions};
 pub use connect::connect;
 pub use engine::rolex::PoolTrainer;
+pub use engine::unordered::NoOrder;
 pub use engine::{Attachment, ClientEngine, ClientEngines, FoundEngine, OpenedTable, Sharing};
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_index::{Access, CacheStats, Direction, EngineError, EngineKind, ScanRequest};

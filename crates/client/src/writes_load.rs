@@ -1,6 +1,7 @@
 //! A bulk load by writes, for tables that take no other: those whose values have any length.
 //!
-//! A table that has pairs is refused before anything is written. Pairs show as they are written, and a load
+//! An ordered table that has pairs is refused before anything is written. Of another the load ends with an
+//! error at the first key that is there. Pairs show as they are written, and a load
 //! that ends early leaves those.
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ const TOGETHER_BYTES: usize = 1 << 20;
 pub(crate) struct WritesLoad {
     name: String,
     operations: Box<dyn Operations>,
+    /// The table was looked at, or cannot be: it has no order.
     has_looked: bool,
     keys: Vec<u64>,
     values: Vec<u8>,
@@ -31,11 +33,11 @@ pub(crate) struct WritesLoad {
 
 impl WritesLoad {
     /// Into the table that is described so.
-    pub(crate) fn new(info: &Arc<TableInfo>, operations: Box<dyn Operations>) -> Self {
+    pub(crate) fn new(info: &Arc<TableInfo>, operations: Box<dyn Operations>, is_ordered: bool) -> Self {
         Self {
             name: info.definition.name.clone(),
             operations,
-            has_looked: false,
+            has_looked: !is_ordered,
             keys: Vec::new(),
             values: Vec::new(),
             bounds: vec![0],

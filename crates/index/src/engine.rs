@@ -213,24 +213,30 @@ impl EngineError {
         }
     }
 
+    /// Its cause, that one's cause, and so on.
+    fn causes(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
+        let first: &(dyn Error + 'static) = match self {
+            Self::Fabric(error) => error,
+            Self::Engine(error) | Self::Indeterminate(error) => &**error,
+        };
+        std::iter::successors(Some(first), |error: &&(dyn Error + 'static)| Error::source(*error))
+    }
+
     /// True if the operation met a table that was dropped.
     #[must_use]
     pub fn is_of_dropped_table(&self) -> bool {
-        let mut next: Option<&(dyn Error + 'static)> = Some(match self {
-            Self::Fabric(error) => error,
-            Self::Engine(error) | Self::Indeterminate(error) => &**error,
-        });
-        let mut causes = std::iter::from_fn(|| {
-            let cause = next?;
-            next = cause.source();
-            Some(cause)
-        });
-        causes.any(|error| {
+        self.causes().any(|error| {
             let withdrawn = error.downcast_ref();
             let refused: Option<&ServerError> = error.downcast_ref();
             matches!(withdrawn, Some(FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. }))
                 || refused.is_some_and(|error| error.code == ErrorCode::UnknownTable)
         })
+    }
+
+    /// The code with which a node refused what the operation asked it, if that is why it failed.
+    #[must_use]
+    pub fn refusal(&self) -> Option<ErrorCode> {
+        self.causes().find_map(|error| error.downcast_ref().map(|refused: &ServerError| refused.code))
     }
 
     /// The engine's own error, if it is an `E`.

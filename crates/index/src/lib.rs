@@ -36,6 +36,6 @@ pub use leaf_pairs::{ConsistentLeaf, key_behind, wanted_pairs};
 pub use old_values::OldValues;
 pub use record::{model_of, record_of};
 pub use registry::{
-    EngineKind, Engines, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,
+    EngineKind, Engines, FlexKv, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,
 };
 pub use slab::{RegionFull, Slab};

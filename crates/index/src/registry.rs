@@ -12,13 +12,15 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use farsight_base::LINE_BYTES;
+use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_layout::pool::BlockGeometry;
-use farsight_layout::value_block::BLOCK_VALUE_BYTES_MAX;
+use farsight_layout::value_block::{BLOCK_VALUE_BYTES_MAX, block_bytes, block_lines};
 use farsight_layout::{Geometry, GeometryError};
 use farsight_protocol::{POOL_NODES_MAX, Space, TableEngine, TableLayout, ValueKind};
 
 /// The engines that there are: a type each. Of several that fit a table, the first is the usual one.
-pub type Engines = (XStore, (Rolex, (XStoreD, ())));
+pub type Engines = (XStore, (Rolex, (XStoreD, (FlexKv, ()))));
 
 /// An engine, and what it can do.
 #[expect(clippy::struct_excessive_bools, reason = "independent abilities, each with a name")]
@@ -37,8 +39,11 @@ pub struct EngineKind {
     pub answers_reads: bool,
     /// Its nodes train what there is to train, and say when nothing waits. Otherwise clients train.
     pub nodes_train: bool,
-    /// Values may have any length, each in a block of its own.
-    pub has_blocks: bool,
+    /// It keeps its keys in order: it has scans, and neighbours of keys.
+    pub is_ordered: bool,
+    /// Bytes of a value at most where values may have any length, each in a block of its own; 0 if they
+    /// may not.
+    pub block_value_bytes_max: usize,
     /// Lines of a leaf's block, by the bytes that it holds of a value.
     pub block_lines: fn(value_bytes: usize) -> Result<usize, GeometryError>,
     /// The regions of a table on its first node; that of blocks comes behind them.
@@ -142,8 +147,13 @@ pub enum UnfitTable {
         able: Vec<&'static EngineKind>,
     },
     /// The limit of its values is none.
-    #[error("values of any length have a limit of 1 to {BLOCK_VALUE_BYTES_MAX} B, not {got_bytes} B")]
+    #[error(
+        "values of any length in a table of {engine} have a limit of 1 to {} B, not {got_bytes} B",
+        engine.block_value_bytes_max
+    )]
     Limit {
+        /// The engine.
+        engine: &'static EngineKind,
         /// The limit wanted.
         got_bytes: u32,
     },
@@ -167,6 +177,8 @@ impl EngineKind {
     pub const XSTORE: &'static Self = XStore::KIND;
     /// ROLEX.
     pub const ROLEX: &'static Self = Rolex::KIND;
+    /// FlexKV.
+    pub const FLEXKV: &'static Self = FlexKv::KIND;
     /// XStore over several nodes.
     pub const XSTORE_D: &'static Self = XStoreD::KIND;
 
@@ -194,6 +206,12 @@ impl EngineKind {
         TableEngine { name, boundaries }
     }
 
+    /// True if its values may have any length.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        self.block_value_bytes_max > 0
+    }
+
     /// True if each of its tables is on one node.
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -203,7 +221,8 @@ impl EngineKind {
     /// The regions of a table with such values on the node with this index.
     pub fn spaces(&self, node: usize, values: ValueKind) -> impl Iterator<Item = Space> {
         let spaces = if node == 0 { self.spaces_of_first } else { self.spaces };
-        spaces.iter().copied().chain(values.are_blocks().then_some(Space::Blocks))
+        let has_one_more = values.are_blocks() && !spaces.contains(&Space::Blocks);
+        spaces.iter().copied().chain(has_one_more.then_some(Space::Blocks))
     }
 
     /// Refuses a table over so many nodes that this engine does not make so.
@@ -224,12 +243,12 @@ impl EngineKind {
         }
         let values = layout.definition.values;
         if let ValueKind::Blocks { max_bytes } = values {
-            if !self.has_blocks {
-                let able = EngineKind::all().into_iter().filter(|kind| kind.has_blocks).collect();
+            if !self.has_blocks() {
+                let able = EngineKind::all().into_iter().filter(|kind| kind.has_blocks()).collect();
                 return Err(UnfitTable::Blocks { engine: self, able });
             }
-            if !(1..=BLOCK_VALUE_BYTES_MAX).contains(&(max_bytes as usize)) {
-                return Err(UnfitTable::Limit { got_bytes: max_bytes });
+            if !(1..=self.block_value_bytes_max).contains(&(max_bytes as usize)) {
+                return Err(UnfitTable::Limit { engine: self, got_bytes: max_bytes });
             }
         }
         let expected = (self.block_lines)(values.leaf_bytes())?;
@@ -284,7 +303,8 @@ impl Registered for XStore {
         has_ranges: true,
         answers_reads: true,
         nodes_train: true,
-        has_blocks: true,
+        is_ordered: true,
+        block_value_bytes_max: BLOCK_VALUE_BYTES_MAX,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
         spaces_of_first: &[Space::Leaves],
         spaces: &[Space::Leaves],
@@ -316,10 +336,35 @@ impl Registered for Rolex {
         has_ranges: false,
         answers_reads: false,
         nodes_train: false,
-        has_blocks: false,
+        is_ordered: true,
+        block_value_bytes_max: 0,
         block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
         spaces_of_first: &[Space::Leaves, Space::Meta],
         spaces: &[Space::Leaves],
+    };
+}
+
+/// FlexKV: compute nodes read and write a hash index, and objects, one-sided.
+pub struct FlexKv;
+
+/// Bytes of a value of FlexKV at most: an object's, less its header and its key.
+const OBJECT_VALUE_BYTES_MAX: usize =
+    OBJECT_LINES_MAX as usize * LINE_BYTES - block_bytes(size_of::<u64>(), 0);
+
+impl Registered for FlexKv {
+    const KIND: &'static EngineKind = &EngineKind {
+        name: "flexkv",
+        about: "A pool, or one node: a hash index without order, which compute nodes read and write one-sided",
+        nodes: 1..=POOL_NODES_MAX,
+        elsewhere: "flexkv",
+        has_ranges: false,
+        answers_reads: false,
+        nodes_train: true,
+        is_ordered: false,
+        block_value_bytes_max: OBJECT_VALUE_BYTES_MAX,
+        block_lines: |value_bytes| Ok(block_lines(size_of::<u64>(), value_bytes)),
+        spaces_of_first: &[Space::Index, Space::Blocks],
+        spaces: &[Space::Index, Space::Blocks],
     };
 }
 
@@ -335,7 +380,7 @@ mod tests {
             assert_eq!(Engines::named(kind.name), Ok(kind));
         }
         let error = Engines::named("xstored").unwrap_err().to_string();
-        assert_eq!(error, "no engine is called \"xstored\"; there are xstore, rolex, xstore-d");
+        assert_eq!(error, "no engine is called \"xstored\"; there are xstore, rolex, xstore-d, flexkv");
     }
 
     #[test]
@@ -364,9 +409,15 @@ mod tests {
         };
         let check = |kind: &'static EngineKind, max_bytes| kind.check(&layout(kind, max_bytes), 1);
         assert_eq!(check(EngineKind::XSTORE, 1 << 24), Ok(()));
-        assert_eq!(check(EngineKind::XSTORE, 0), Err(UnfitTable::Limit { got_bytes: 0 }));
+        assert_eq!(
+            check(EngineKind::XSTORE, 0),
+            Err(UnfitTable::Limit { engine: EngineKind::XSTORE, got_bytes: 0 })
+        );
         let refusal = check(EngineKind::ROLEX, 9).expect_err("no blocks").to_string();
-        assert!(refusal.starts_with("rolex has values of one size") && refusal.ends_with("xstore, xstore-d"));
+        assert!(
+            refusal.starts_with("rolex has values of one size")
+                && refusal.ends_with("xstore, xstore-d, flexkv")
+        );
         let spaces: Vec<_> = EngineKind::XSTORE.spaces(0, ValueKind::BLOCKS).collect();
         assert_eq!(spaces, [Space::Leaves, Space::Blocks]);
     }

@@ -4,19 +4,27 @@
 //! stands. Partition, subtable, buckets and fingerprint come from bits that do not overlap. So none says
 //! anything about another.
 //!
-//! What a slot says is a hint. The block to which it leads has its key, version and checksum
-//! ([`crate::value_block`]); a reader believes nothing else. A slot whose key was removed keeps the time of
-//! that, and is used anew once nobody's address of it can count any more.
+//! What a slot says is a hint. The object to which it leads is a block with key, version and checksum
+//! ([`crate::value_block`]); a reader believes nothing else.
+//!
+//! Invariant: the word of a slot does not recur. It has the generation of the object's memory, which its node
+//! counts. Where the field of the table stands in other blocks, an object has that generation. So who finds
+//! a slot's word and an object's generation the same found them together.
+//!
+//! The first word of an overflow is the greatest version of a pair that was removed from the group. So a key
+//! that comes again has a greater version than it ever had.
 //!
 //! Nothing here says who may write a slot: that is the protocol's.
 
 mod bucket;
 mod place;
+mod shape;
 mod slot;
 
 pub use bucket::{BucketFault, BucketHeader, Candidate, CombinedBucket, SlotPlace};
 pub use place::{BucketCount, BucketCountError, KeyHash, KeyPlaces};
-pub use slot::{HashSlot, SlotState, TooLate};
+pub use shape::{IndexShape, IndexTooSmall, SubtablePlace};
+pub use slot::{HashSlot, ObjectPlace, ObjectRef, SlotState};
 
 /// Bits of a key's hash that choose its partition, the highest.
 pub const HASH_PARTITION_BITS: u32 = 10;
@@ -41,15 +49,19 @@ pub const BUCKET_DEPTH_SHIFT: u32 = 32;
 /// Bits of a bucket's depth.
 pub const BUCKET_DEPTH_BITS: u32 = 8;
 
-/// Bit of a removed key's slot where the time begins; below it are zeros.
-pub const SLOT_REMOVED_SHIFT: u32 = 16;
-/// Bits of that time, in ms since the pool began.
-pub const SLOT_REMOVED_BITS: u32 = 47;
+/// Bits of a slot that hold the object's length in lines.
+pub const OBJECT_LINES_BITS: u32 = 8;
+/// Lines of an object at most.
+pub const OBJECT_LINES_MAX: u8 = 254;
+/// Bits of a slot that hold the object's offset in lines.
+pub const OBJECT_OFFSET_BITS: u32 = 32;
+/// Bits of a slot that hold the generation of the object's memory.
+pub const OBJECT_GENERATION_BITS: u32 = 14;
+/// Bit of a slot that says that a writer has it.
+pub const SLOT_RESERVED_BIT: u32 = 62;
+/// Bit of a slot that says that there is an object.
+pub const SLOT_LIVE_BIT: u32 = 63;
 
 const _: () = assert!(HASH_PARTITION_BITS + HASH_SPLIT_BITS + 2 * HASH_BUCKET_BITS == u64::BITS);
 const _: () = assert!(1 + BUCKET_SLOTS == farsight_base::WORDS_PER_LINE);
 const _: () = assert!(HASH_PARTITION_BITS + HASH_SPLIT_BITS <= BUCKET_DEPTH_SHIFT);
-const _: () = assert!(
-    SLOT_REMOVED_SHIFT + SLOT_REMOVED_BITS == crate::value_block::REFERENCE_LIVE_BIT,
-    "a removed key's slot is not live"
-);

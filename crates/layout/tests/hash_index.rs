@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use farsight_base::Line;
 use farsight_layout::hash_index::{
     BUCKET_SLOTS, BucketCount, BucketCountError, BucketFault, BucketHeader, COMBINED_BUCKETS, CombinedBucket,
-    HASH_PARTITION_BITS, HASH_PARTITIONS, HASH_PLACES, HASH_SPLIT_BITS, HashSlot, KeyHash, SLOT_REMOVED_BITS,
-    SlotPlace, SlotState, TooLate,
+    HASH_PARTITION_BITS, HASH_PARTITIONS, HASH_PLACES, HASH_SPLIT_BITS, HashSlot, IndexShape, KeyHash,
+    ObjectPlace, ObjectRef, SlotPlace, SlotState,
 };
-use farsight_layout::value_block::{BlockPlace, BlockRef};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -20,14 +19,14 @@ fn hash(number: u64) -> KeyHash {
     KeyHash::of(&number.to_le_bytes())
 }
 
-fn reference(key: &[u8], offset_lines: u64) -> BlockRef {
-    BlockRef::new(key, BlockPlace { space: 2, offset_lines, lines: 3 })
+fn object(key: &[u8], offset_lines: u32) -> ObjectRef {
+    ObjectRef::new(key, ObjectPlace { offset_lines, lines: 3, generation: 5 })
 }
 
 fn empty(hash: KeyHash, depth: u32) -> [Line; COMBINED_BUCKETS] {
     let mut line = Line::ZERO;
     line.0[0] = BucketHeader::new(hash, depth).word();
-    [line; COMBINED_BUCKETS]
+    [line, Line::ZERO]
 }
 
 #[test]
@@ -90,18 +89,6 @@ fn numbers_of_buckets_are_even_and_bounded() {
     assert_eq!([2, 4, BucketCount::MAX].map(|buckets| count(buckets).lines()), [3, 6, 1_572_864]);
 }
 
-#[test]
-fn times_of_removals_are_bounded() {
-    let last = (1 << SLOT_REMOVED_BITS) - 1;
-    assert_eq!(HashSlot::removed(last).map(HashSlot::state), Ok(SlotState::Removed { at_ms: last }));
-    assert_eq!(HashSlot::removed(last + 1), Err(TooLate { got_ms: last + 1 }));
-    assert_eq!(HashSlot::removed(0), HashSlot::removed(1), "a slot of zeros was never used");
-    let removed = HashSlot::removed(1_000).expect("a time");
-    assert!([(1_000, 0), (1_110, 110)].iter().all(|(now, lease)| !removed.is_free(*now, *lease)));
-    assert!(removed.is_free(1_111, 110) && !removed.is_free(u64::MAX, u64::MAX));
-    assert!(HashSlot::default().is_free(0, u64::MAX));
-}
-
 proptest! {
     #[test]
     fn places_are_two_combined_buckets_of_the_subtable(
@@ -127,12 +114,9 @@ proptest! {
     fn any_word_is_one_state(word: u64) {
         match HashSlot(word).state() {
             SlotState::Unused => prop_assert_eq!(word, 0),
-            SlotState::Removed { at_ms } => prop_assert_eq!(HashSlot::removed(at_ms), Ok(HashSlot(word))),
-            SlotState::Live(reference) => prop_assert_eq!(HashSlot::live(reference), HashSlot(word)),
-            SlotState::Corrupt => {
-                prop_assert!(word >> 63 == 0 && word & 0xffff != 0);
-                prop_assert!(!HashSlot(word).is_free(u64::MAX, 0));
-            }
+            SlotState::Reserved(object) => prop_assert_eq!(HashSlot::reserved(object), HashSlot(word)),
+            SlotState::Live(object) => prop_assert_eq!(HashSlot::live(object), HashSlot(word)),
+            SlotState::Corrupt => prop_assert_ne!(word, 0),
         }
     }
 
@@ -147,15 +131,19 @@ proptest! {
     fn whatever_stands_there_is_seen_in_its_place(
         words in vec(any::<u64>(), 2 * BUCKET_SLOTS),
         key: u64,
-        first_line in 0_u32..1000,
+        group in 0_u32..300,
+        is_odd: bool,
     ) {
         let key = key.to_le_bytes();
         let hash = KeyHash::of(&key);
-        let mut lines = empty(hash, 12);
+        let (mut lines, first_line) = (empty(hash, 12), 3 * group + u32::from(is_odd));
+        if is_odd {
+            lines.reverse();
+        }
         for (index, word) in words.iter().enumerate() {
             lines[index / BUCKET_SLOTS].0[1 + index % BUCKET_SLOTS] = *word;
         }
-        let own = HashSlot::live(reference(&key, 77));
+        let own = HashSlot::live(object(&key, 77));
         lines[1].0[3] = own.0;
         let view = CombinedBucket::parse(&lines, first_line, hash).expect("a bucket of this key");
         let place = |index: usize| SlotPlace {
@@ -173,24 +161,43 @@ proptest! {
         let found: Vec<_> = view.candidates(fingerprint).map(|candidate| candidate.place).collect();
         prop_assert!(found.contains(&place(BUCKET_SLOTS + 2)));
         for (at, slot) in slots {
-            let is_one = slot.0 >> 63 == 1 && slot.0 as u8 == fingerprint;
+            let is_one = matches!(slot.state(), SlotState::Live(object) if object.fingerprint == fingerprint);
             prop_assert_eq!(found.contains(&at), is_one);
         }
     }
 
     #[test]
-    fn a_bucket_of_other_keys_is_refused(key: u64, other: u64, depth in 10_u32..=16, bucket in 0_usize..2) {
+    fn a_bucket_of_other_keys_is_refused(key: u64, other: u64, depth in 10_u32..=16, is_odd: bool) {
         let (own, other) = (hash(key), hash(other));
         prop_assume!(own.prefix(depth) != other.prefix(depth));
-        let mut lines = empty(own, depth);
-        lines[bucket] = empty(other, depth)[0];
+        let mut lines = empty(other, depth);
+        if is_odd {
+            lines.reverse();
+        }
         let (expected, got) = (own.prefix(depth), other.prefix(depth));
-        let fault = CombinedBucket::parse(&lines, 0, own).err();
-        prop_assert_eq!(fault, Some(BucketFault::OtherPrefix { bucket, depth, expected, got }));
-        lines[bucket].0[0] |= 1 << 40;
-        let got = lines[bucket].0[0];
-        let fault = CombinedBucket::parse(&lines, 0, own).err();
-        prop_assert_eq!(fault, Some(BucketFault::Header { bucket, got }));
+        let fault = CombinedBucket::parse(&lines, is_odd.into(), own).err();
+        prop_assert_eq!(fault, Some(BucketFault::OtherPrefix { depth, expected, got }));
+        let main = usize::from(is_odd);
+        lines[main].0[0] |= 1 << 40;
+        let got = lines[main].0[0];
+        let fault = CombinedBucket::parse(&lines, is_odd.into(), own).err();
+        prop_assert_eq!(fault, Some(BucketFault::Header { got }));
+    }
+
+    #[test]
+    fn the_overflow_says_what_was_removed(key: u64, version in 0_u64..1 << 48, is_odd: bool) {
+        let mut lines = empty(hash(key), 10);
+        lines[1].0[0] = version;
+        if is_odd {
+            lines.reverse();
+        }
+        let view = CombinedBucket::parse(&lines, 9 + u32::from(is_odd), hash(key)).expect("a bucket");
+        prop_assert_eq!((view.removed_version(), view.overflow_line()), (version, 10));
+        let contains = |line| view.contains(SlotPlace { line, slot: 0 });
+        prop_assert_eq!([10, 12].map(contains), [true, false]);
+        lines[usize::from(!is_odd)].0[0] = 1 << 48;
+        let fault = CombinedBucket::parse(&lines, 9 + u32::from(is_odd), hash(key)).err();
+        prop_assert_eq!(fault, Some(BucketFault::Version { got: 1 << 48 }));
     }
 }
 
@@ -199,10 +206,57 @@ fn the_first_free_slot_is_the_lowest() {
     let hash = hash(1);
     let mut lines = empty(hash, 10);
     for word in &mut lines[0].0[1..] {
-        *word = reference(b"x", 5).0;
+        *word = HashSlot::live(object(b"x", 5)).0;
     }
-    lines[1].0[1] = HashSlot::removed(500).expect("a time").0;
-    let free = |now_ms| CombinedBucket::parse(&lines, 9, hash).expect("a bucket").free(now_ms, 100);
-    assert_eq!(free(600), Some((SlotPlace { line: 10, slot: 1 }, HashSlot::default())));
-    assert_eq!(free(601).map(|(place, _)| place), Some(SlotPlace { line: 10, slot: 0 }));
+    lines[1].0[1] = HashSlot::reserved(object(b"y", 9)).0;
+    let view =
+        |lines: &[Line; COMBINED_BUCKETS]| CombinedBucket::parse(lines, 9, hash).expect("a bucket").free();
+    assert_eq!(view(&lines), Some(SlotPlace { line: 10, slot: 1 }));
+    let bucket = CombinedBucket::parse(&lines, 9, hash).expect("a bucket");
+    assert_eq!((bucket.used(), bucket.reserved(KeyHash::fingerprint(b"y")).count()), (8, 1));
+    lines[1].0[2..].fill(HashSlot::live(object(b"z", 7)).0);
+    assert_eq!(view(&lines), None);
+}
+
+#[test]
+fn buckets_of_zeros_are_anyones() {
+    let lines = [Line::ZERO; COMBINED_BUCKETS];
+    for key in 0..100 {
+        let view = CombinedBucket::parse(&lines, 0, hash(key)).expect("a bucket that was never written");
+        assert_eq!(view.free(), Some(SlotPlace { line: 0, slot: 0 }));
+    }
+}
+
+#[test]
+fn places_come_back_from_slots() {
+    let place = ObjectPlace { offset_lines: u32::MAX, lines: 254, generation: (1 << 14) - 1 };
+    let object = ObjectRef::new(b"key", place);
+    assert_eq!(HashSlot::live(object).state(), SlotState::Live(object));
+    assert_eq!(HashSlot::reserved(object).state(), SlotState::Reserved(object));
+    for other in [(0, 1), (255, 1), (1, 0), (1, 1 << 14)] {
+        assert!(!ObjectPlace { offset_lines: 0, lines: other.0, generation: other.1 }.is_sound());
+    }
+    assert_eq!(HashSlot(HashSlot::live(object).0 | 1 << 62).state(), SlotState::Corrupt);
+    assert_eq!(HashSlot(1 << 63).state(), SlotState::Corrupt, "an object without lines");
+}
+
+#[test]
+fn every_subtable_is_on_one_node_and_overlaps_no_other() {
+    for (nodes, lines) in [(1, 3_072), (3, 342 * 3), (16, 10_000)] {
+        let shape = IndexShape::new(nodes, lines).expect("room");
+        let mut firsts = vec![BTreeSet::new(); nodes];
+        for partition in 0..HASH_PARTITIONS as u64 {
+            let place = shape.subtable(KeyHash(partition << 54 | partition));
+            assert_eq!(place.first_line % 3, 0, "a group begins there");
+            assert!(place.first_line + u64::from(shape.buckets().lines()) <= lines);
+            assert!(firsts[place.node].insert(place.first_line));
+        }
+        for firsts in firsts {
+            let firsts: Vec<u64> = firsts.into_iter().collect();
+            assert!(firsts.windows(2).all(|two| two[1] - two[0] == u64::from(shape.buckets().lines())));
+        }
+        let error =
+            IndexShape::new(nodes, HASH_PARTITIONS.div_ceil(nodes) as u64 * 3 - 1).expect_err("a line less");
+        assert_eq!(error.needed_lines, error.got_lines + 1);
+    }
 }

@@ -36,6 +36,15 @@ impl Identity {
     }
 }
 
+/// Which compute nodes a node is connected to, by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connected {
+    /// The least of those that are.
+    pub(crate) oldest: u32,
+    /// The greatest of those that ever were.
+    pub(crate) newest: u32,
+}
+
 /// All compute nodes that a memory node knows.
 #[derive(Debug, Default)]
 pub(crate) struct ComputeNodes {
@@ -158,6 +167,12 @@ impl ComputeNodes {
         }
         self.members.remove(&identity);
         Some(identity)
+    }
+
+    /// Which there are, by their numbers.
+    pub(crate) fn numbers(&self) -> Connected {
+        let numbers = self.members.keys().map(|identity| identity.compute_node.0);
+        Connected { oldest: numbers.min().unwrap_or(u32::MAX), newest: self.greatest }
     }
 
     /// Compute nodes with a client.

@@ -12,10 +12,11 @@ use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, Ticket};
 use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
 use farsight_protocol::{
-    BlockSpaceStats, ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError, SpaceStats,
-    TableLayout,
+    BlockSpaceStats, ComputeNode, ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError,
+    SpaceStats, TableLayout,
 };
 
+use crate::flexkv::FlexTable;
 use crate::late_reply::LateReplies;
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
@@ -96,6 +97,12 @@ impl NodeEngine for farsight_index::Rolex {
     }
 }
 
+impl NodeEngine for farsight_index::FlexKv {
+    fn host(new: &NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError> {
+        Ok(Arc::new(FlexTable::new(new)?))
+    }
+}
+
 /// A table on a node, as its engine keeps it.
 pub trait HostedTable: Send + Sync {
     /// Its regions on this node: one of each space that its [`EngineKind`] names, in that order.
@@ -120,6 +127,14 @@ pub trait HostedTable: Send + Sync {
     fn blocks(&self) -> Option<&PooledTable> {
         None
     }
+
+    /// Its objects, if compute nodes are given memory for them.
+    fn objects(&self) -> Option<&FlexTable> {
+        None
+    }
+
+    /// Takes over what a compute node had, none of whose verbs can execute any more.
+    fn end(&self, _owner: ComputeNode) {}
 
     /// What the log needs of it, if its engine has a log.
     fn logged(&self) -> Option<&dyn LoggedTable> {

@@ -5,4 +5,8 @@ farsight_base::bugs! {
     NEWCOMERS_FENCED = "NewcomersFenced";
     /// Writes are applied and answered before the log that has them is durable.
     ANSWERED_BEFORE_SYNC = "AnsweredBeforeSync";
+    /// Objects that are in compute nodes' hands are freed by who looks for those that no slot names.
+    HELD_OBJECT_FREED = "HeldObjectFreed";
+    /// Memory of an object is given again in the generation that it had.
+    GENERATION_KEPT = "GenerationKept";
 }

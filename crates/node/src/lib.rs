@@ -36,6 +36,7 @@ mod engine;
 mod error;
 mod failure;
 mod fence;
+mod flexkv;
 #[cfg(injected)]
 pub mod injected;
 mod late_reply;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farsight_base::RegionId;
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
-use farsight_protocol::{ErrorCode, ServerError, TableId, TableLayout, ValueKind};
+use farsight_protocol::{ErrorCode, PoolPlace, ServerError, TableId, TableLayout, ValueKind};
 
 use crate::memory_limit::MemoryLimit;
 use crate::table_name::TableName;
@@ -18,7 +18,7 @@ pub struct NewTable<'a> {
     layout: &'a TableLayout,
     id: TableId,
     name: Arc<TableName>,
-    is_first: bool,
+    place: &'a PoolPlace,
     listeners: &'a Listeners,
     options: &'a NodeOptions,
     memory_limit: Option<&'a Arc<MemoryLimit>>,
@@ -29,18 +29,18 @@ pub struct NewTable<'a> {
 }
 
 impl<'a> NewTable<'a> {
-    /// A table of this layout and number, on the first of its nodes or another, by what `options` say.
+    /// A table of this layout and number, on the node with this place, by what `options` say.
     pub(crate) fn new(
         layout: &'a TableLayout,
         id: TableId,
-        is_first: bool,
+        place: &'a PoolPlace,
         listeners: &'a Listeners,
         (options, memory_limit): (&'a NodeOptions, Option<&'a Arc<MemoryLimit>>),
         prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
     ) -> Self {
         let name = Arc::new(TableName::new(&layout.definition.name));
         let given = RefCell::default();
-        Self { layout, id, name, is_first, listeners, options, memory_limit, prepared, given }
+        Self { layout, id, name, place, listeners, options, memory_limit, prepared, given }
     }
 
     /// Its number.
@@ -70,10 +70,16 @@ impl<'a> NewTable<'a> {
     /// True on the first of its nodes.
     #[must_use]
     pub fn is_first(&self) -> bool {
-        self.is_first
+        self.place.index == 0
     }
 
-    /// Bytes of a table's leaves on this node.
+    /// How many nodes it has.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.place.epochs.len()
+    }
+
+    /// Bytes of a table's leaves, or of its index and objects, on this node.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.options.table_memory_bytes

@@ -115,8 +115,8 @@ impl PooledTable {
                 let text = format!("directory and models of table {:?} are at the coordinator", self.name);
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
-            (Space::Blocks, _) => {
-                let text = format!("table {:?} is of {}: it has no blocks of values", self.name, Rolex::KIND);
+            (Space::Blocks | Space::Index, _) => {
+                let text = format!("table {:?} is of {}: it has leaves", self.name, Rolex::KIND);
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
         }
@@ -133,7 +133,7 @@ impl PooledTable {
         let mut blocks = blockwise.blocks();
         let given = match space {
             Space::Leaves => blocks.allocate_some(owner, count),
-            Space::Meta | Space::Blocks => blocks.allocate_exact(owner, count),
+            Space::Meta | Space::Blocks | Space::Index => blocks.allocate_exact(owner, count),
         };
         let given = given.and_then(|given| {
             let end_bytes = (u64::from(given.first) + u64::from(given.count)) * blockwise.block_bytes();
@@ -187,15 +187,6 @@ impl PooledTable {
         })
     }
 
-    /// Takes over what a compute node had, none of whose verbs can execute any more.
-    pub(crate) fn end(&self, owner: ComputeNode) {
-        let Self { leaves, meta, .. } = self;
-        leaves.end(owner, None);
-        if let Some(meta) = meta {
-            meta.end(owner, Some(META_MARGIN_LINES));
-        }
-    }
-
     /// Its leaves, and on its first node directory and models.
     fn all(&self) -> impl Iterator<Item = (Space, &Blockwise)> {
         let meta = self.meta.as_ref().map(|meta| (Space::Meta, meta));
@@ -231,5 +222,13 @@ impl HostedTable for PooledTable {
 
     fn blocks(&self) -> Option<&PooledTable> {
         Some(self)
+    }
+
+    fn end(&self, owner: ComputeNode) {
+        let Self { leaves, meta, .. } = self;
+        leaves.end(owner, None);
+        if let Some(meta) = meta {
+            meta.end(owner, Some(META_MARGIN_LINES));
+        }
     }
 }

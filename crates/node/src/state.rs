@@ -221,9 +221,7 @@ impl NodeState {
             return;
         }
         for table in self.tables.all() {
-            if let Ok(blocks) = table.blocks() {
-                blocks.end(identity.compute_node);
-            }
+            table.hosted().end(identity.compute_node);
         }
     }
 }

@@ -9,6 +9,7 @@ use farsight_protocol::{
 };
 
 use crate::engine::{HostedStats, HostedTable};
+use crate::flexkv::FlexTable;
 use crate::rolex::PooledTable;
 use crate::table_name::TableName;
 
@@ -72,6 +73,14 @@ impl Table {
         self.hosted.blocks().ok_or_else(|| {
             let text =
                 format!("table {:?} is of {}: its node gives out its leaves", self.name, self.info.engine);
+            ServerError::new(ErrorCode::BadRequest, text)
+        })
+    }
+
+    /// Its objects, for which compute nodes are given memory.
+    pub(crate) fn objects(&self) -> Result<&FlexTable, ServerError> {
+        self.hosted.objects().ok_or_else(|| {
+            let text = format!("table {:?} is of {}: it has no objects", self.name, self.info.engine);
             ServerError::new(ErrorCode::BadRequest, text)
         })
     }

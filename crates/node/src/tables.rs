@@ -203,7 +203,7 @@ impl Tables {
     ) -> Result<Arc<Table>, ServerError> {
         let is_coordinator = place.index == 0;
         let options = (&self.options, self.memory_limit.as_ref());
-        let new = NewTable::new(&layout, id, is_coordinator, listeners, options, &self.prepared);
+        let new = NewTable::new(&layout, id, &place, listeners, options, &self.prepared);
         let hosted = (hosting.host)(&new).and_then(|hosted| {
             if self.durable.is_some() && hosted.logged().is_none() {
                 return Err(durable::no_log(hosting.kind.name));

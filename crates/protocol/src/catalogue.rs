@@ -290,7 +290,7 @@ impl TableInfo {
     pub fn bytes_of(&self, region: &RegionInfo) -> u64 {
         let block_bytes = match region.space {
             Space::Leaves => self.block_bytes(),
-            Space::Meta | Space::Blocks => LINE_BYTES as u64,
+            Space::Meta | Space::Blocks | Space::Index => LINE_BYTES as u64,
         };
         u64::from(region.capacity) * block_bytes
     }

@@ -1,11 +1,12 @@
 //! Rare requests, in postcard: the catalogue, statistics, a pool's blocks, members and fences.
 
+use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
 use crate::{
-    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, POOL_BLOCKS_MAX,
-    POOL_DROPPED_MAX, POOL_NODES_MAX, PoolPlace, ServerError, Space, TableId, TableLayout,
+    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, ObjectMemory,
+    POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PoolPlace, ServerError, Space, TableId, TableLayout,
 };
 
 /// Requests in postcard.
@@ -127,6 +128,20 @@ pub enum ControlRequest {
         /// Whose they were.
         of: ComputeNode,
     },
+    /// Gives this connection's compute node memory for objects, after taking note of what became of other
+    /// memory. Answered by a `Vec<ObjectMemory>` of at most `count`, at least one unless `count` is 0.
+    ExchangeObjects {
+        /// The table.
+        table: TableId,
+        /// Lines of each of those that are wanted.
+        lines: u8,
+        /// How many, up to [`POOL_BLOCKS_MAX`].
+        count: u16,
+        /// What this compute node was given and slots name now, or named. Up to [`POOL_BLOCKS_MAX`].
+        published: Vec<ObjectMemory>,
+        /// What no slot names any more, or never will. Up to [`POOL_BLOCKS_MAX`].
+        freed: Vec<ObjectMemory>,
+    },
     /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
     /// had, here. Answered by a [`Fenced`](crate::Fenced).
     Fence {
@@ -200,6 +215,18 @@ impl ControlRequest {
                 if blocks.len() > POOL_BLOCKS_MAX =>
             {
                 refuse(format!("a call names at most {POOL_BLOCKS_MAX} runs, not {}", blocks.len()))
+            }
+            Self::ExchangeObjects { count, published, freed, .. }
+                if usize::from(*count).max(published.len()).max(freed.len()) > POOL_BLOCKS_MAX =>
+            {
+                refuse(format!(
+                    "a call gives, or names, at most {POOL_BLOCKS_MAX} objects, not {count}, {} and {}",
+                    published.len(),
+                    freed.len()
+                ))
+            }
+            Self::ExchangeObjects { lines, .. } if !(1..=OBJECT_LINES_MAX).contains(lines) => {
+                refuse(format!("an object has 1 to {OBJECT_LINES_MAX} lines, not {lines}"))
             }
             _ => Ok(()),
         }

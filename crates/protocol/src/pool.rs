@@ -81,8 +81,22 @@ pub enum Space {
     Leaves,
     /// The region of directory and models, on the coordinator, in lines. Line zero is never given.
     Meta,
-    /// The blocks of values of any length on this node, in lines. The node alone uses them.
+    /// The blocks of values of any length on this node, in lines. In a table of FlexKV compute nodes write
+    /// them, as objects; in others the node does.
     Blocks,
+    /// The index of a hash table on this node, in lines.
+    Index,
+}
+
+/// Memory of an object that a compute node was given, in one of its uses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ObjectMemory {
+    /// Its first line in the space of blocks.
+    pub offset_lines: u32,
+    /// Its lines.
+    pub lines: u8,
+    /// Which of its uses: counted by the node.
+    pub generation: u16,
 }
 
 /// Consecutive blocks.

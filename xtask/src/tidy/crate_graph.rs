@@ -30,13 +30,17 @@ const LAYERS: &[Layer] = &[
     ("model", &["base"]),
     ("index", &["base", "fabric", "layout", "model", "protocol"]),
     ("index-baselines", &["base", "fabric", "index", "layout"]),
+    ("index-flexkv", &["base", "fabric", "index", "layout", "protocol"]),
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("index-xstore", &["base", "blocks", "fabric", "index", "layout", "model", "protocol"]),
     (
         "node",
         &["base", "blocks", "durability", "fabric", "index", "index-xstore", "layout", "model", "protocol"],
     ),
-    ("client", &["base", "fabric", "index", "index-rolex", "index-xstore", "layout", "protocol"]),
+    (
+        "client",
+        &["base", "fabric", "index", "index-flexkv", "index-rolex", "index-xstore", "layout", "protocol"],
+    ),
     (
         "farsight",
         &[
@@ -63,6 +67,7 @@ const LAYERS: &[Layer] = &[
             "fabric",
             "fabric-sim",
             "index",
+            "index-flexkv",
             "index-rolex",
             "index-xstore",
             "layout",
@@ -122,6 +127,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "farsight",
     "index",
     "index-baselines",
+    "index-flexkv",
     "index-rolex",
     "index-xstore",
     "layout",

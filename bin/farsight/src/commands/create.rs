@@ -21,6 +21,7 @@ Examples:
   farsight create prices
   farsight create temperatures --keys f64 --value-size 32
   farsight create texts --values blocks
+  farsight create sessions --engine flexkv --values blocks
   farsight create prices --engine xstore-d --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Create {
     #[command(flatten)]
@@ -30,15 +31,16 @@ pub(crate) struct Create {
     /// What its keys are
     #[arg(long, value_enum, default_value_t)]
     keys: Kind,
-    /// Bytes of each value, 8 to 256; with `--values blocks` those of the longest [default: 8, or 32000]
+    /// Bytes of each value, 8 to 256; with `--values blocks` those of the longest [default: 8, or
+    /// 32000, or as many as the engine has]
     #[arg(long, value_name = "BYTES")]
     value_size: Option<u32>,
     /// What its values are
     #[arg(long, value_enum, default_value_t)]
     values: Values,
-    /// Who does what with it. In XStore-D each memory node gets a range of the kind's whole space of keys,
-    /// all of one width. `farsight load --engine xstore-d` makes the table with ranges that fit the keys
-    /// loaded [default: xstore at a server, rolex in a pool]
+    /// Who does what with it. FlexKV keeps no order: no scans. In XStore-D each memory node gets a range of
+    /// the kind's whole space of keys, all of one width. `farsight load --engine xstore-d`
+    /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool]
     #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<&'static EngineKind>,
 }
@@ -61,8 +63,12 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Values of so many bytes, or of so many at most.
-    pub(crate) fn of(self, value_size: Option<u32>) -> Result<ValueKind> {
+    /// Values of so many bytes, or of so many at most, in a table of `engine` if one is named.
+    pub(crate) fn of(
+        self,
+        value_size: Option<u32>,
+        engine: Option<&'static EngineKind>,
+    ) -> Result<ValueKind> {
         Ok(match (self, value_size) {
             (Self::Fixed, size) => {
                 let size = size.unwrap_or(8);
@@ -72,7 +78,11 @@ impl Values {
                     format!("values of one size have {least} to {most} B, not {size} B; see --values blocks")
                 })?)
             }
-            (Self::Blocks, None) => ValueKind::BLOCKS,
+            (Self::Blocks, None) => {
+                let usual = ValueKind::BLOCKS.bytes_max();
+                let able = engine.map(|engine| engine.block_value_bytes_max).filter(|most| *most > 0);
+                ValueKind::Blocks { max_bytes: able.map_or(usual, |most| usual.min(most)) as u32 }
+            }
             (Self::Blocks, Some(max_bytes)) => ValueKind::Blocks { max_bytes },
         })
     }
@@ -106,7 +116,7 @@ impl KindCommand for Create {
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
         let options = TableOptions::<K> { engine: self.engine, ..TableOptions::default() };
-        let values = self.values.of(self.value_size)?;
+        let values = self.values.of(self.value_size, self.engine)?;
         self.connection.open()?.create_table_of(&self.name, values, &options)?;
         writeln!(std::io::stdout().lock(), "table {} of {} keys with {values} values", self.name, K::KIND)?;
         Ok(ExitCode::SUCCESS)

@@ -95,7 +95,7 @@ impl Load {
                 (info.definition.key_kind, info.definition.values, true)
             }
             Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
-                let values = self.values.unwrap_or_default().of(self.value_size)?;
+                let values = self.values.unwrap_or_default().of(self.value_size, self.engine)?;
                 (kind.unwrap_or(KeyKind::U64), values, false)
             }
             Err(error) => return Err(error.into()),
@@ -107,7 +107,7 @@ impl Load {
         let (name, definition) = (&self.table, &info.definition);
         if self.values.is_some() || self.value_size.is_some() {
             let has = if definition.values.are_blocks() { Values::Blocks } else { Values::Fixed };
-            let asked = self.values.unwrap_or(has).of(self.value_size)?;
+            let asked = self.values.unwrap_or(has).of(self.value_size, self.engine)?;
             // A limit that nobody names is whatever the table has.
             let is_any_limit = asked.are_blocks() && self.value_size.is_none();
             let is_as_asked = if is_any_limit { has == Values::Blocks } else { asked == definition.values };

@@ -30,7 +30,7 @@ class TableInfo(NamedTuple):
 
 
 #: The engines of tables.
-Engine = Literal["xstore", "rolex", "xstore-d"]
+Engine = Literal["xstore", "rolex", "xstore-d", "flexkv"]
 
 
 def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[int] = ()) -> Client:
@@ -115,7 +115,7 @@ class Client:
         of bytes says nothing of their type, and fits a table of any.
 
         With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default 32,000 B.
-        Such tables are of the engines ``xstore`` and ``xstore-d``.
+        Such tables are of the engines ``xstore``, ``xstore-d`` and ``flexkv``, whose limit is 16,224 B.
 
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and

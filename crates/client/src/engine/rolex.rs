@@ -127,7 +127,7 @@ impl<C: Connection> Calls<C> {
 }
 
 /// A failure of the fabric as it is, because the engine knows what it means for its operation.
-fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> {
+pub(super) fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> {
     match error {
         CatalogueError::Fabric(error) => error.into(),
         other => other.into(),

@@ -3,12 +3,15 @@
 use farsight_base::{Line, WORDS_PER_LINE};
 
 use super::{
-    BUCKET_DEPTH_BITS, BUCKET_DEPTH_SHIFT, BUCKET_SLOTS, COMBINED_BUCKETS, HASH_PARTITION_BITS,
-    HASH_SPLIT_BITS, HashSlot, KeyHash, SlotState,
+    BUCKET_DEPTH_BITS, BUCKET_DEPTH_SHIFT, BUCKET_SLOTS, COMBINED_BUCKETS, GROUP_BUCKETS,
+    HASH_PARTITION_BITS, HASH_SPLIT_BITS, HashSlot, KeyHash, ObjectRef, SlotState,
 };
-use crate::value_block::BlockRef;
 
-/// The first word of a bucket: the highest bits of the hashes of all its keys, and how many.
+use crate::PAIR_VERSION_BITS;
+
+/// The first word of a bucket that keys choose: the highest bits of the hashes of all its keys, and how
+/// many. A word of zeros
+/// is that of a partition that was never split, which one says its place alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BucketHeader {
     depth: u32,
@@ -30,32 +33,34 @@ pub struct SlotPlace {
 pub struct Candidate {
     /// Where it stands.
     pub place: SlotPlace,
-    /// The block that it names.
-    pub reference: BlockRef,
+    /// The object that it names.
+    pub object: ObjectRef,
 }
 
 /// Why lines are no combined bucket of a key. All of these mean: look the partition up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BucketFault {
     /// There is no such header.
-    #[error("bucket {bucket}: header {got:#018x} has no depth that there is, or bits that mean nothing")]
+    #[error("header {got:#018x} has no depth that there is, or bits that mean nothing")]
     Header {
-        /// Which of the two.
-        bucket: usize,
         /// The word.
         got: u64,
     },
     /// The bucket is of other keys: the partition was split, or the line is none of its subtable.
-    #[error("bucket {bucket}: expected keys of prefix {expected:#x}, got {got:#x}, of depth {depth}")]
+    #[error("expected keys of prefix {expected:#x}, got {got:#x}, of depth {depth}")]
     OtherPrefix {
-        /// Which of the two.
-        bucket: usize,
         /// The bucket's depth.
         depth: u32,
         /// The key's bits.
         expected: u32,
         /// The bucket's.
         got: u32,
+    },
+    /// The overflow says a version that there is not.
+    #[error("the greatest version that was removed: expected below 2^{PAIR_VERSION_BITS}, got {got}")]
+    Version {
+        /// The word.
+        got: u64,
     },
 }
 
@@ -93,26 +98,51 @@ pub struct CombinedBucket<'a> {
 }
 
 impl<'a> CombinedBucket<'a> {
-    /// The view of lines that begin at `first_line` of a subtable.
+    /// The view of lines that begin at `first_line`, counted from one at which a group begins.
     ///
     /// # Errors
     /// [`BucketFault`]: they are not those of this hash.
+    ///
+    /// # Panics
+    /// If no combined bucket begins there.
     pub fn parse(
         lines: &'a [Line; COMBINED_BUCKETS],
         first_line: u32,
         hash: KeyHash,
     ) -> Result<Self, BucketFault> {
-        for (bucket, line) in lines.iter().enumerate() {
-            let got = line.0[0];
-            let Some(header) = BucketHeader::parse(got) else {
-                return Err(BucketFault::Header { bucket, got });
-            };
-            let (depth, got, expected) = (header.depth, header.prefix, hash.prefix(header.depth));
-            if got != expected {
-                return Err(BucketFault::OtherPrefix { bucket, depth, expected, got });
-            }
+        let overflow = overflow_of(first_line);
+        let (got, removed) = (lines[1 - overflow].0[0], lines[overflow].0[0]);
+        if removed >> PAIR_VERSION_BITS != 0 {
+            return Err(BucketFault::Version { got: removed });
         }
-        Ok(Self { lines, first_line })
+        let bucket = Self { lines, first_line };
+        if got == 0 {
+            return Ok(bucket);
+        }
+        let header = BucketHeader::parse(got).ok_or(BucketFault::Header { got })?;
+        let (depth, got, expected) = (header.depth, header.prefix, hash.prefix(header.depth));
+        if got != expected {
+            return Err(BucketFault::OtherPrefix { depth, expected, got });
+        }
+        Ok(bucket)
+    }
+
+    /// The greatest version of a pair that was removed from the group.
+    #[must_use]
+    pub fn removed_version(self) -> u64 {
+        self.lines[overflow_of(self.first_line)].0[0]
+    }
+
+    /// The line of the overflow, whose first word that version is.
+    #[must_use]
+    pub fn overflow_line(self) -> u32 {
+        self.first_line + overflow_of(self.first_line) as u32
+    }
+
+    /// True if one of its slots is at this place.
+    #[must_use]
+    pub fn contains(self, place: SlotPlace) -> bool {
+        (self.first_line..self.first_line + COMBINED_BUCKETS as u32).contains(&place.line)
     }
 
     /// Every slot and its place, the lowest first.
@@ -128,16 +158,40 @@ impl<'a> CombinedBucket<'a> {
     /// Live slots with this fingerprint, the lowest place first.
     pub fn candidates(self, fingerprint: u8) -> impl Iterator<Item = Candidate> + 'a {
         self.slots().filter_map(move |(place, slot)| match slot.state() {
-            SlotState::Live(reference) if reference.fingerprint() == fingerprint => {
-                Some(Candidate { place, reference })
+            SlotState::Live(object) if object.fingerprint == fingerprint => Some(Candidate { place, object }),
+            _ => None,
+        })
+    }
+
+    /// Slots that writers have for keys with this fingerprint, the lowest place first.
+    pub fn reserved(self, fingerprint: u8) -> impl Iterator<Item = Candidate> + 'a {
+        self.slots().filter_map(move |(place, slot)| match slot.state() {
+            SlotState::Reserved(object) if object.fingerprint == fingerprint => {
+                Some(Candidate { place, object })
             }
             _ => None,
         })
     }
 
-    /// The lowest place that another key may take ([`HashSlot::is_free`]), and the word that stands there.
+    /// How many slots are used.
     #[must_use]
-    pub fn free(self, now_ms: u64, lease_ms: u64) -> Option<(SlotPlace, HashSlot)> {
-        self.slots().find(|(_, slot)| slot.is_free(now_ms, lease_ms))
+    pub fn used(self) -> usize {
+        self.slots().filter(|(_, slot)| slot.state() != SlotState::Unused).count()
+    }
+
+    /// The lowest place that a key may take.
+    #[must_use]
+    pub fn free(self) -> Option<SlotPlace> {
+        self.slots().find(|(_, slot)| slot.state() == SlotState::Unused).map(|(place, _)| place)
+    }
+}
+
+/// Which of the two lines of a combined bucket is the overflow: a group is an even bucket, the overflow, an
+/// odd bucket.
+fn overflow_of(first_line: u32) -> usize {
+    match first_line as usize % GROUP_BUCKETS {
+        0 => 1,
+        1 => 0,
+        _ => panic!("no combined bucket begins at line {first_line}"),
     }
 }

@@ -1,84 +1,116 @@
 //! A slot's word.
 
-use super::{SLOT_REMOVED_BITS, SLOT_REMOVED_SHIFT};
-use crate::value_block::BlockRef;
+use super::{
+    OBJECT_GENERATION_BITS, OBJECT_LINES_BITS, OBJECT_LINES_MAX, OBJECT_OFFSET_BITS, SLOT_LIVE_BIT,
+    SLOT_RESERVED_BIT,
+};
+use crate::value_block::{BlockRef, REFERENCE_FINGERPRINT_BITS};
 
-/// A slot. A word of zeros was never used.
+const LINES_SHIFT: u32 = REFERENCE_FINGERPRINT_BITS;
+const OFFSET_SHIFT: u32 = LINES_SHIFT + OBJECT_LINES_BITS;
+const GENERATION_SHIFT: u32 = OFFSET_SHIFT + OBJECT_OFFSET_BITS;
+
+const _: () = assert!(GENERATION_SHIFT + OBJECT_GENERATION_BITS == SLOT_RESERVED_BIT);
+
+/// Memory of one object, in one of its uses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectPlace {
+    /// Its first line in the node's space of objects.
+    pub offset_lines: u32,
+    /// Its lines, from 1 to [`OBJECT_LINES_MAX`].
+    pub lines: u8,
+    /// Which of the memory's uses; never 0.
+    pub generation: u16,
+}
+
+/// What a slot names: an object's place, and a hint of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ObjectRef {
+    /// Where it stands.
+    pub place: ObjectPlace,
+    /// The fingerprint of its key: most other keys have another one.
+    pub fingerprint: u8,
+}
+
+/// A slot: `{fingerprint 8, lines 8, offset in lines 32, generation 14, reserved 1, live 1}`, lowest bits
+/// first. A word of zeros names nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HashSlot(pub u64);
 
 /// What a slot says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotState {
-    /// No key stands here, and none did.
+    /// No key stands here.
     Unused,
-    /// A key stood here until then, in ms since the pool began.
-    Removed {
-        /// When it was removed.
-        at_ms: u64,
-    },
-    /// A block stands there.
-    Live(BlockRef),
+    /// A writer has this slot for a key that is not in the table yet.
+    Reserved(ObjectRef),
+    /// An object stands there.
+    Live(ObjectRef),
     /// Nobody who keeps to the format wrote this word.
     Corrupt,
 }
 
-/// A time that a slot has no bits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("time of a removal: expected below 2^{SLOT_REMOVED_BITS} ms, got {got_ms} ms")]
-pub struct TooLate {
-    /// The time.
-    pub got_ms: u64,
+impl ObjectPlace {
+    /// True for a place that a slot has bits for.
+    #[must_use]
+    pub fn is_sound(self) -> bool {
+        (1..=OBJECT_LINES_MAX).contains(&self.lines)
+            && self.generation != 0
+            && self.generation >> OBJECT_GENERATION_BITS == 0
+    }
+}
+
+impl ObjectRef {
+    /// The reference to the object of this key, which stands there.
+    ///
+    /// # Panics
+    /// If a slot has no bits for the place.
+    #[must_use]
+    pub fn new(key: &[u8], place: ObjectPlace) -> Self {
+        assert!(place.is_sound(), "an object at {place:?}");
+        Self { place, fingerprint: BlockRef::fingerprint_of(key) }
+    }
+
+    fn word(self) -> u64 {
+        let ObjectPlace { offset_lines, lines, generation } = self.place;
+        u64::from(self.fingerprint)
+            | u64::from(lines) << LINES_SHIFT
+            | u64::from(offset_lines) << OFFSET_SHIFT
+            | u64::from(generation) << GENERATION_SHIFT
+    }
 }
 
 impl HashSlot {
-    /// The slot of a block. The reference is live.
-    ///
-    /// # Panics
-    /// If it is not.
+    /// The slot of an object.
     #[must_use]
-    pub fn live(reference: BlockRef) -> Self {
-        assert!(reference.is_live(), "a slot of no block: {reference:?}");
-        Self(reference.0)
+    pub fn live(object: ObjectRef) -> Self {
+        Self(object.word() | 1 << SLOT_LIVE_BIT)
     }
 
-    /// The slot of a key that was removed at that time, which is later than the pool's beginning.
-    ///
-    /// # Errors
-    /// [`TooLate`].
-    pub fn removed(at_ms: u64) -> Result<Self, TooLate> {
-        // A slot of zeros would be one that was never used.
-        let at_ms = at_ms.max(1);
-        if at_ms >> SLOT_REMOVED_BITS == 0 {
-            Ok(Self(at_ms << SLOT_REMOVED_SHIFT))
-        } else {
-            Err(TooLate { got_ms: at_ms })
-        }
+    /// The slot that a writer has for an object.
+    #[must_use]
+    pub fn reserved(object: ObjectRef) -> Self {
+        Self(object.word() | 1 << SLOT_RESERVED_BIT)
     }
 
     /// What it says.
     #[inline]
     #[must_use]
     pub fn state(self) -> SlotState {
-        let reference = BlockRef(self.0);
-        if reference.is_live() {
-            return SlotState::Live(reference);
+        if self.0 == 0 {
+            return SlotState::Unused;
         }
-        match (self.0 >> SLOT_REMOVED_SHIFT, self.0 & ((1 << SLOT_REMOVED_SHIFT) - 1)) {
-            (0, 0) => SlotState::Unused,
-            (at_ms, 0) => SlotState::Removed { at_ms },
+        let place = ObjectPlace {
+            offset_lines: (self.0 >> OFFSET_SHIFT) as u32,
+            lines: (self.0 >> LINES_SHIFT) as u8,
+            generation: (self.0 >> GENERATION_SHIFT) as u16 & ((1 << OBJECT_GENERATION_BITS) - 1),
+        };
+        let object = ObjectRef { place, fingerprint: self.0 as u8 };
+        match self.0 >> SLOT_RESERVED_BIT {
+            _ if !place.is_sound() => SlotState::Corrupt,
+            0b01 => SlotState::Reserved(object),
+            0b10 => SlotState::Live(object),
             _ => SlotState::Corrupt,
-        }
-    }
-
-    /// Whether another key may take it at `now_ms`, where addresses of slots count for at most `lease_ms`
-    /// after their last use, clocks' difference included.
-    #[must_use]
-    pub fn is_free(self, now_ms: u64, lease_ms: u64) -> bool {
-        match self.state() {
-            SlotState::Unused => true,
-            SlotState::Removed { at_ms } => now_ms > at_ms.saturating_add(lease_ms),
-            SlotState::Live(_) | SlotState::Corrupt => false,
         }
     }
 }

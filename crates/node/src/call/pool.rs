@@ -44,6 +44,17 @@ impl Calls {
             ControlRequest::TakeOrphans { table, space, of } => {
                 answer.push_control(&hosted(table)?.take_orphans(owner()?, space, of)?);
             }
+            ControlRequest::ExchangeObjects { table, lines, count, published, freed } => {
+                let objects = self.view.get(table)?.objects()?;
+                let (owner, connected) = (owner()?, state.compute_nodes().numbers());
+                answer.push_control(&objects.exchange(
+                    owner,
+                    connected,
+                    (lines, count),
+                    &published,
+                    &freed,
+                )?);
+            }
             ControlRequest::Fence { coordinator, compute_node, seen } => {
                 let identity = Identity { coordinator: Epoch(coordinator), compute_node };
                 if state.compute_nodes().of(client)? == identity {

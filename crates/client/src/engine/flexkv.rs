@@ -1,0 +1,89 @@
+//! FlexKV: what its sessions share, and what it asks of the nodes' processors.
+
+use std::sync::Arc;
+
+use farsight_fabric::Connection;
+use farsight_index::{Access, CacheStats, EngineError};
+use farsight_index_flexkv::{CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, Stock};
+use farsight_protocol::{ControlRequest, ObjectMemory, Space, TableId, TableInfo, TableLayout};
+
+use super::rolex::call_error;
+use super::{Attachment, ClientEngine, OpenedTable, Sharing};
+use crate::CatalogueError;
+use crate::bulk_load::Load;
+use crate::nodes::Nodes;
+
+/// What this compute node has in hand of the table.
+struct SharedStock {
+    table: FlexTable,
+    stock: Arc<Stock>,
+}
+
+impl ClientEngine for farsight_index::FlexKv {
+    fn sharing<C: Connection>(
+        layout: &TableLayout,
+        infos: &[TableInfo],
+    ) -> Result<Arc<dyn Sharing<C>>, CatalogueError> {
+        let node = |info: &TableInfo| {
+            let region = |space| info.region_of(space).expect("checked: each node has an index and objects");
+            let (index, objects) = (region(Space::Index), region(Space::Blocks));
+            FlexNode {
+                index: index.id(),
+                index_lines: index.capacity,
+                objects: objects.id(),
+                object_lines: objects.capacity,
+            }
+        };
+        let nodes = infos.iter().map(node).collect();
+        let table =
+            FlexTable::new(nodes, layout.definition.values).map_err(|error| CatalogueError::Engine {
+                table: layout.definition.name.clone(),
+                source: EngineError::Engine(Arc::new(error)),
+            })?;
+        Ok(Arc::new(SharedStock { table, stock: Arc::new(Stock::new(infos.len())) }))
+    }
+}
+
+impl SharedStock {
+    fn engine<C: Connection>(&self, table: &OpenedTable<'_, C>) -> Result<FlexEngine, CatalogueError> {
+        // All nodes know this compute node before it reads anything.
+        let seed = table.nodes.locks()?.draw(1) << 32 | u64::from(table.nodes.locks()?.compute_node());
+        let calls = NodeCalls { nodes: Arc::clone(table.nodes), table: table.info().id };
+        let (own, stock) = (self.table.clone(), Arc::clone(&self.stock));
+        Ok(FlexEngine::new(FlexSession::new(own, stock, Box::new(calls), seed)))
+    }
+}
+
+impl<C: Connection> Sharing<C> for SharedStock {
+    fn cache_stats(&self) -> CacheStats {
+        CacheStats::default()
+    }
+
+    fn attach(&self, table: &OpenedTable<'_, C>, _: Access) -> Result<Attachment, CatalogueError> {
+        table.attach_unordered(self.engine(table)?)
+    }
+
+    fn bulk_load(&self, table: &OpenedTable<'_, C>) -> Result<Box<dyn Load>, CatalogueError> {
+        table.load_unordered(self.engine(table)?)
+    }
+}
+
+/// What the engine asks of the nodes' processors.
+struct NodeCalls<C: Connection> {
+    nodes: Arc<Nodes<C>>,
+    table: TableId,
+}
+
+impl<C: Connection> ObjectCalls for NodeCalls<C> {
+    fn exchange(
+        &self,
+        node: usize,
+        (lines, count): (u8, u16),
+        published: &[ObjectMemory],
+        freed: &[ObjectMemory],
+    ) -> CallResult<Vec<ObjectMemory>> {
+        let (table, published, freed) = (self.table, published.to_vec(), freed.to_vec());
+        let request = ControlRequest::ExchangeObjects { table, lines, count, published, freed };
+        self.nodes.ask(node, &request).map_err(call_error)
+    }
+}

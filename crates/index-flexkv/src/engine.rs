@@ -1,0 +1,101 @@
+//! FlexKV as the engine of a client's session.
+
+use std::sync::Arc;
+
+use farsight_fabric::QueuePair;
+use farsight_index::{Answers, Counters, Engine, EngineError, OldValues, Undecided, Writes, gather};
+use farsight_protocol::{ErrorCode, WriteOutcome};
+
+use crate::session::Written;
+use crate::{FlexError, FlexSession};
+
+/// One session's engine, with buffers that are reused.
+pub struct FlexEngine {
+    session: FlexSession,
+    answers: Answers,
+    done: Vec<Written>,
+}
+
+impl From<FlexError> for EngineError {
+    fn from(error: FlexError) -> Self {
+        match error {
+            FlexError::Fabric(error) => Self::Fabric(error),
+            error @ FlexError::Indeterminate { .. } => Self::Indeterminate(Arc::new(error)),
+            error => Self::Engine(Arc::new(error)),
+        }
+    }
+}
+
+impl FlexEngine {
+    /// An engine over a session of its own.
+    #[must_use]
+    pub fn new(session: FlexSession) -> Self {
+        Self { session, answers: Answers::default(), done: Vec::new() }
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> for FlexEngine {
+    fn get(&mut self, queues: &mut [Q], key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError> {
+        self.session.multi_get(queues, &[key], &mut self.answers)?;
+        Ok(self.answers.get(0).map(|(found, version)| {
+            value.copy_from_slice(found);
+            version
+        }))
+    }
+
+    fn multi_get(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), EngineError> {
+        Ok(self.session.multi_get(queues, keys, answers)?)
+    }
+
+    fn write(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        let (known_before, old_before) = (outcomes.len(), old_values.len());
+        self.session.write_many(queues, writes, &mut self.done, old_values);
+        let gathered = gather(self.done.drain(..).map(or_refused), code_of, outcomes);
+        if writes.operation.returns_value() {
+            old_values.truncate(old_before + outcomes.len() - known_before);
+        }
+        gathered
+    }
+
+    fn prefill(&mut self, _: &mut [Q]) -> Result<(), EngineError> {
+        // No cache of addresses yet: each look begins at the index.
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        self.session.counters()
+    }
+}
+
+/// A write that its value or its operand rules out has an outcome, as where nodes execute it.
+fn or_refused(done: Written) -> Written {
+    match done {
+        Err(FlexError::Undecided { source: Undecided::NotInteger { .. }, .. }) => {
+            Ok(WriteOutcome::Failed(ErrorCode::NotInteger))
+        }
+        Err(FlexError::Operand { .. }) => Ok(WriteOutcome::Failed(ErrorCode::WrongValueSize)),
+        done => done,
+    }
+}
+
+/// The code by which a write's failure that changed nothing is an outcome beside others.
+fn code_of(error: &EngineError) -> ErrorCode {
+    match error.of() {
+        Some(FlexError::Contended { .. }) => ErrorCode::Contended,
+        Some(FlexError::Full { .. }) => ErrorCode::RegionFull,
+        Some(FlexError::Damaged { .. }) => ErrorCode::Damaged,
+        _ if error.is_of_dropped_table() => ErrorCode::UnknownTable,
+        _ => error.refusal().unwrap_or(ErrorCode::OutOfResources),
+    }
+}

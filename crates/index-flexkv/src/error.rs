@@ -1,0 +1,99 @@
+//! What can go wrong in an operation.
+
+use std::error::Error;
+
+use farsight_fabric::FabricError;
+use farsight_index::Undecided;
+
+/// A failure of one operation. But for [`FlexError::Indeterminate`], a write that ends so changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum FlexError {
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A write was under way when the fabric failed: it may have happened or not.
+    #[error("whether the write of key {key} happened is unknown: {source}")]
+    Indeterminate {
+        /// The key.
+        key: u64,
+        /// What failed.
+        source: FabricError,
+    },
+    /// Others changed the key's slots each time.
+    #[error("key {key}: its slots changed under each of {attempts} attempts. Try again")]
+    Contended {
+        /// The key.
+        key: u64,
+        /// Attempts.
+        attempts: u32,
+    },
+    /// All slots in which the key may stand are others'.
+    #[error("key {key}: all slots in which it may stand are used: give the table more memory")]
+    Full {
+        /// The key.
+        key: u64,
+    },
+    /// A slot names an object that is damaged.
+    #[error("key {key}: the object at line {line} of the pool's memory node {} is damaged: {source}", node + 1)]
+    Damaged {
+        /// The key of the operation.
+        key: u64,
+        /// The node's index.
+        node: usize,
+        /// The object's first line.
+        line: u32,
+        /// What is wrong with it.
+        source: farsight_layout::value_block::BlockFault,
+    },
+    /// The value is longer than an object holds, or the operand none of this operation.
+    #[error("key {key}: {got_bytes} B are no operand of this write, whose values have at most {max_bytes} B")]
+    Operand {
+        /// The key.
+        key: u64,
+        /// Bytes of the operand.
+        got_bytes: usize,
+        /// Bytes of a value at most.
+        max_bytes: usize,
+    },
+    /// The value does not suit the write.
+    #[error("key {key}: {source}")]
+    Undecided {
+        /// The key.
+        key: u64,
+        /// Why.
+        source: Undecided,
+    },
+    /// There is no such version.
+    #[error(
+        "version {version} is above the greatest, 2^48 - 1: make a new table, with clocks that are right"
+    )]
+    NoVersions {
+        /// The version.
+        version: u64,
+    },
+    /// A node refused a request of the operation. What the fabric failed in is [`FlexError::Fabric`].
+    #[error("memory for objects: {source}")]
+    Call {
+        /// Its answer.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl FlexError {
+    /// What a failed request means to the operation that made it.
+    pub(crate) fn of_call(source: Box<dyn Error + Send + Sync>) -> Self {
+        match source.downcast::<FabricError>() {
+            Ok(error) => Self::Fabric(*error),
+            Err(source) => Self::Call { source },
+        }
+    }
+
+    /// What a failed compare-and-swap means to the write of `key`.
+    pub(crate) fn of_swap(key: u64, source: FabricError) -> Self {
+        match source {
+            // It was refused.
+            FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. } => Self::Fabric(source),
+            source => Self::Indeterminate { key, source },
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A new object: memory that nobody else knows, and what is to be written there.
+//!
+//! Invariant: the memory is unpublished until a slot names it as live. An object that was not published is
+//! overwritten, or its memory goes back.
+
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::PoolSlot;
+use farsight_layout::hash_index::{OBJECT_LINES_MAX, ObjectPlace, ObjectRef};
+use farsight_layout::value_block::{RecordKind, block_bytes, block_lines, push_record};
+use farsight_protocol::ObjectMemory;
+
+use crate::{FlexError, FlexSession};
+
+/// Bytes of a key.
+const KEY_BYTES: usize = size_of::<u64>();
+
+/// An object that is to be published.
+#[derive(Default)]
+pub(crate) struct NewObject {
+    /// Its memory.
+    memory: Option<ObjectMemory>,
+    /// Its version; 0: none yet.
+    pub(crate) version: u64,
+    bytes: Vec<u8>,
+    value_bytes: usize,
+    words: Vec<u64>,
+    /// What stands in its memory is this object.
+    is_written: bool,
+}
+
+/// The place of an object in this memory.
+pub(crate) fn place_of(memory: ObjectMemory) -> ObjectPlace {
+    let ObjectMemory { offset_lines, lines, generation } = memory;
+    ObjectPlace { offset_lines, lines, generation }
+}
+
+/// The memory of the object at this place.
+pub(crate) fn memory_of(place: ObjectPlace) -> ObjectMemory {
+    let ObjectPlace { offset_lines, lines, generation } = place;
+    ObjectMemory { offset_lines, lines, generation }
+}
+
+/// Lines of the object of a pair, if there is one so long.
+pub(crate) fn object_lines(key: &[u8], value_bytes: usize) -> Option<u8> {
+    u8::try_from(block_lines(key.len(), value_bytes)).ok().filter(|lines| *lines <= OBJECT_LINES_MAX)
+}
+
+impl NewObject {
+    /// Its memory.
+    ///
+    /// # Panics
+    /// Before it was [prepared](FlexSession::prepare).
+    pub(crate) fn memory(&self) -> ObjectMemory {
+        self.memory.expect("an object that was prepared")
+    }
+
+    /// What a slot says of it, by its key.
+    pub(crate) fn reference(&self, key: &[u8]) -> ObjectRef {
+        ObjectRef::new(key, place_of(self.memory()))
+    }
+
+    /// True if it is prepared, and does not stand in its memory.
+    pub(crate) fn is_to_be_written(&self) -> bool {
+        self.memory.is_some() && !self.is_written
+    }
+
+    /// Takes the completion of its WRITE, which was this verb.
+    pub(crate) fn take_written<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        node: usize,
+        verb: usize,
+    ) -> Result<(), FlexError> {
+        slot.take_word(node, verb)?;
+        self.is_written = true;
+        Ok(())
+    }
+
+    /// Forgets its memory, of which nobody knows whether a slot names it. Its node finds out when this
+    /// compute node has ended.
+    pub(crate) fn forget(&mut self) {
+        self.is_written = false;
+        self.memory = None;
+    }
+
+    /// True if it is this value's, with a version above `last`, and stands in its memory.
+    pub(crate) fn is_of(&self, value: &[u8], last: u64) -> bool {
+        self.is_written
+            && self.version > last
+            && self.value_bytes == value.len()
+            && self.bytes[block_bytes(KEY_BYTES, 0)..].starts_with(value)
+    }
+}
+
+impl FlexSession {
+    /// Makes `object` that of a pair on `node`, with a version above `last`. It is not written yet.
+    pub(crate) fn prepare<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        object: &mut NewObject,
+        node: usize,
+        (key, value): (u64, &[u8]),
+        last: u64,
+    ) -> Result<(), FlexError> {
+        let key_bytes = key.to_le_bytes();
+        let too_long =
+            || FlexError::Operand { key, got_bytes: value.len(), max_bytes: self.table.values().bytes_max() };
+        let lines = object_lines(&key_bytes, value.len()).ok_or_else(too_long)?;
+        let version = self.versions.above(last, slot.now())?;
+        if object.memory.is_some_and(|memory| memory.lines != lines) {
+            self.abandon(node, object);
+        }
+        let memory = match object.memory {
+            Some(memory) => memory,
+            None => self.stock.take(&*self.calls, node, lines)?,
+        };
+        if self.table.object_address(node, place_of(memory)).is_none() || !place_of(memory).is_sound() {
+            return Err(FlexError::Call {
+                source: format!("the node gave {memory:?}, which it has not").into(),
+            });
+        }
+        object.bytes.clear();
+        push_record(&mut object.bytes, RecordKind::Pair, version, memory.generation, &key_bytes, value)
+            .map_err(|_| too_long())?;
+        object.words.clear();
+        object.words.extend(object.bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
+        (object.memory, object.version, object.is_written) = (Some(memory), version, false);
+        object.value_bytes = value.len();
+        Ok(())
+    }
+
+    /// Posts the WRITE of an object, as this verb.
+    pub(crate) fn post_object<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        object: &NewObject,
+        node: usize,
+        verb: usize,
+    ) {
+        let address = self.table.object_address(node, place_of(object.memory()));
+        slot.post_write(node, verb, address.expect("checked when it was prepared"), &object.words);
+    }
+
+    /// Gives an object's memory back: no slot names it, or ever named it as live.
+    pub(crate) fn abandon(&self, node: usize, object: &mut NewObject) {
+        object.is_written = false;
+        if let Some(memory) = object.memory.take() {
+            self.stock.give_back(node, memory);
+        }
+    }
+
+    /// Notes that a slot names it now. Its memory is not the session's any more.
+    pub(crate) fn publish(&self, node: usize, object: &mut NewObject, freed: Option<ObjectPlace>) {
+        object.is_written = false;
+        let published = object.memory.take();
+        self.stock.note(&*self.calls, node, published, freed.map(memory_of));
+    }
+
+    /// Notes that no slot names the object at this place any more.
+    pub(crate) fn note_freed(&self, node: usize, freed: ObjectPlace) {
+        self.stock.note(&*self.calls, node, None, Some(memory_of(freed)));
+    }
+}

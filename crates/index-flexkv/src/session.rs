@@ -1,0 +1,198 @@
+//! One session of a compute node on one table: what its operations share.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use farsight_base::Line;
+use farsight_base::pinned::PinnedMemory;
+use farsight_base::prng::SplitMix64;
+use farsight_fabric::lane::{PoolLane, PoolSlot};
+use farsight_fabric::{FabricError, QueuePair};
+use farsight_index::{Counters, Kept, OldValues, Writes, distinct};
+use farsight_layout::hash_index::Candidate;
+use farsight_protocol::{Operand, ValueKind, WriteOutcome};
+
+use crate::versions::Versions;
+use crate::write::Write;
+use crate::{FlexError, FlexTable, ObjectCalls, Stock};
+
+/// Writes side by side.
+const WRITES: usize = 32;
+
+/// What became of a write.
+pub(crate) type Written = Result<WriteOutcome, FlexError>;
+
+/// A session. The queue pairs, one a memory node and in the pool's order, are the caller's.
+pub struct FlexSession {
+    pub(crate) table: FlexTable,
+    pub(crate) stock: Arc<Stock>,
+    pub(crate) calls: Box<dyn ObjectCalls>,
+    pub(crate) versions: Versions,
+    pub(crate) buffers: Buffers,
+    random: RefCell<SplitMix64>,
+    counters: Cell<Counters>,
+}
+
+/// What operations work in, kept from one to the next.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    lane: RefCell<PinnedMemory>,
+    pub(crate) objects: Kept<Vec<Line>>,
+    pub(crate) candidates: Kept<Vec<Candidate>>,
+    keys: Kept<Vec<(u64, usize)>>,
+}
+
+/// A write that is done, or not yet, and the value before.
+type Done = (Option<Written>, Vec<u8>);
+
+impl FlexSession {
+    /// A session, whose pauses are drawn from `seed`.
+    #[must_use]
+    pub fn new(table: FlexTable, stock: Arc<Stock>, calls: Box<dyn ObjectCalls>, seed: u64) -> Self {
+        Self {
+            table,
+            stock,
+            calls,
+            versions: Versions::default(),
+            buffers: Buffers::default(),
+            random: RefCell::new(SplitMix64::new(seed)),
+            counters: Cell::default(),
+        }
+    }
+
+    /// What its operations counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    /// Bytes of each value; `None` if values have any length.
+    pub(crate) fn fixed_bytes(&self) -> Option<usize> {
+        match self.table.values() {
+            ValueKind::Fixed(bytes) => Some(bytes.into()),
+            ValueKind::Blocks { .. } => None,
+        }
+    }
+
+    /// Executes writes side by side, those of one key in their order, and appends what became of each to
+    /// `outcomes`. A write that failed alone has its error there. If the operation returns the values before,
+    /// one a write is appended to `old_values`.
+    pub(crate) fn write_many<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<Written>,
+        old_values: &mut OldValues,
+    ) {
+        self.count(|counters| counters.writes += writes.keys.len() as u64);
+        let mut rest = writes;
+        while !rest.keys.is_empty() {
+            // As many as have different keys: two writes of one key would have no order.
+            let (now, later) = rest.split_at(distinct(rest.keys, &mut self.buffers.keys.lend()));
+            if let Err(error) = self.write_distinct(queues, now, outcomes, old_values) {
+                // Those that follow would wait for the same fabric, one behind the other.
+                outcomes.extend(later.keys.iter().map(|_| Err(FlexError::Fabric(error.clone()))));
+                if writes.operation.returns_value() {
+                    later.keys.iter().for_each(|_| old_values.push(&[]));
+                }
+                return;
+            }
+            rest = later;
+        }
+    }
+
+    /// Writes of different keys. What became of each is in `outcomes`, also if the fabric fails them
+    /// together.
+    fn write_distinct<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<Written>,
+        old_values: &mut OldValues,
+    ) -> Result<(), FabricError> {
+        let done: Vec<RefCell<Done>> = writes.keys.iter().map(|_| RefCell::default()).collect();
+        let numbers = writes.iter().enumerate();
+        let width = WRITES.min(writes.keys.len());
+        let outcome = PoolLane::new(queues).run(
+            &mut self.buffers.lane.borrow_mut(),
+            width,
+            numbers,
+            |slot, (index, (key, operand))| {
+                let done = &done[index];
+                async move {
+                    let mut old = Vec::new();
+                    let outcome = match self.operand(writes, key, operand) {
+                        Ok(operand) => {
+                            let write = Write { operation: writes.operation, key, operand };
+                            self.write(&slot, write, &mut old).await
+                        }
+                        Err(error) => Err(error),
+                    };
+                    *done.borrow_mut() = (Some(outcome), old);
+                }
+            },
+        );
+        for (done, key) in done.into_iter().zip(writes.keys) {
+            let (written, old) = done.into_inner();
+            let lost = || outcome.clone().expect_err("a lane ends with all operations or with an error");
+            outcomes
+                .push(written.unwrap_or_else(|| Err(FlexError::Indeterminate { key: *key, source: lost() })));
+            if writes.operation.returns_value() {
+                old_values.push(&old);
+            }
+        }
+        outcome
+    }
+
+    /// An operand's parts.
+    fn operand<'w>(&self, writes: Writes<'_>, key: u64, operand: &'w [u8]) -> Result<Operand<'w>, FlexError> {
+        let max_bytes = self.table.values().bytes_max();
+        let parts = match self.fixed_bytes() {
+            Some(bytes) if operand.len() != writes.operation.operand_bytes(bytes) => None,
+            Some(_) => Some(Operand::of_one_size(writes.operation, operand)),
+            None => Operand::of_any_length(writes.operation, operand),
+        };
+        let refused = FlexError::Operand { key, got_bytes: operand.len(), max_bytes };
+        parts.filter(|parts| parts.value.len() <= max_bytes).ok_or(refused)
+    }
+
+    /// Runs reads side by side; the first error is the batch's.
+    pub(crate) fn run<Q: QueuePair, Operation>(
+        &self,
+        queues: &mut [Q],
+        width: usize,
+        operations: impl ExactSizeIterator<Item = Operation>,
+        run: &impl AsyncFn(PoolSlot<'_, '_, Q>, Operation) -> Result<(), FlexError>,
+    ) -> Result<(), FlexError> {
+        if operations.len() == 0 {
+            return Ok(());
+        }
+        let failure = RefCell::new(None);
+        let width = width.min(operations.len());
+        PoolLane::new(queues).run(
+            &mut self.buffers.lane.borrow_mut(),
+            width,
+            operations,
+            |slot, operation| {
+                let failure = &failure;
+                async move {
+                    if let Err(error) = run(slot, operation).await {
+                        failure.borrow_mut().get_or_insert(error);
+                    }
+                }
+            },
+        )?;
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// A part of one, by chance.
+    pub(crate) fn random_part(&self) -> f64 {
+        self.random.borrow_mut().next_u64() as f64 / u64::MAX as f64
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+}

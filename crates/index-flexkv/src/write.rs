@@ -1,0 +1,241 @@
+//! Writes: look, decide, and one compare-and-swap that is the effect.
+//!
+//! Invariant: a write takes effect once, at the compare-and-swap that succeeds, or not at all. Until then
+//! nobody sees its object. The word that is compared stood in the slot when the pair was read, and does not
+//! recur. So nothing came between what the write decided by and what it did.
+
+use farsight_base::Line;
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::PoolSlot;
+use farsight_index::{Decision, HeldPair, Undecided, decide_parts};
+use farsight_layout::hash_index::{HashSlot, SlotPlace};
+use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
+
+#[cfg(injected)]
+use crate::injected;
+use crate::look::{ATTEMPTS_MAX, Buckets, Found, KEY_LINES, Looked, value_of};
+use crate::object::NewObject;
+use crate::table::KeyLines;
+use crate::{FlexError, FlexSession};
+
+/// A write.
+#[derive(Clone, Copy)]
+pub(crate) struct Write<'w> {
+    pub(crate) operation: WriteOperation,
+    pub(crate) key: u64,
+    pub(crate) operand: Operand<'w>,
+}
+
+/// What an attempt came to.
+enum Attempt {
+    Done(WriteOutcome),
+    Again,
+}
+
+impl FlexSession {
+    /// Executes a write. `old` holds the value before, if the operation returns that and there is one.
+    pub(crate) async fn write<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        write: Write<'_>,
+        old: &mut Vec<u8>,
+    ) -> Result<WriteOutcome, FlexError> {
+        let of = self.table.lines_of(&write.key.to_le_bytes());
+        let mut object = NewObject::default();
+        let outcome = self.attempts(slot, (write, of), &mut object, old).await;
+        match &outcome {
+            Err(FlexError::Indeterminate { .. } | FlexError::Fabric(_)) => object.forget(),
+            _ => self.abandon(of.node, &mut object),
+        }
+        outcome
+    }
+
+    async fn attempts<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        (write, of): (Write<'_>, KeyLines),
+        object: &mut NewObject,
+        old: &mut Vec<u8>,
+    ) -> Result<WriteOutcome, FlexError> {
+        let key = write.key;
+        let (mut buckets, mut lines) = (Buckets::default(), self.object_buffer());
+        let mut stale_before = None;
+        if stores_its_value(write.operation) {
+            self.prepare(slot, object, of.node, (key, write.operand.value), 0)?;
+        }
+        for attempt in 0..ATTEMPTS_MAX {
+            self.read_beside(slot, of, object, &mut buckets).await?;
+            match self.find(slot, (key, of), &buckets, &mut lines).await? {
+                Found::Stale(candidate, fault) => {
+                    self.note_stale(key, of.node, &mut stale_before, candidate, fault)?;
+                }
+                Found::Settled(looked) => {
+                    let found = (looked, &lines[..]);
+                    let done = self.act(slot, (write, of), found, &mut buckets, object, attempt).await?;
+                    if let Attempt::Done(outcome) = done {
+                        if write.operation.returns_value() && matches!(looked, Looked::Present { .. }) {
+                            old.extend_from_slice(value_of(&lines));
+                        }
+                        return Ok(outcome);
+                    }
+                    self.count(|counters| counters.retries += 1);
+                }
+            }
+            self.pause(slot, attempt).await;
+        }
+        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
+    }
+
+    /// READs the buckets, and beside that WRITEs the object if it is not there yet.
+    async fn read_beside<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: KeyLines,
+        object: &mut NewObject,
+        buckets: &mut Buckets,
+    ) -> Result<(), FlexError> {
+        let is_written_beside = object.is_to_be_written();
+        self.post_buckets(slot, of);
+        if is_written_beside {
+            self.post_object(slot, object, of.node, KEY_LINES);
+        }
+        slot.completed().await;
+        buckets.take(slot, of)?;
+        if is_written_beside {
+            object.take_written(slot, of.node, KEY_LINES)?;
+        }
+        Ok(())
+    }
+
+    /// Decides by what was found, and does that.
+    async fn act<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        (write, of): (Write<'_>, KeyLines),
+        (looked, lines): (Looked, &[Line]),
+        buckets: &mut Buckets,
+        object: &mut NewObject,
+        attempt: u32,
+    ) -> Result<Attempt, FlexError> {
+        let key = write.key;
+        let held = match looked {
+            Looked::Absent => None,
+            Looked::Present { version, .. } => Some(HeldPair { version, value: value_of(lines) }),
+        };
+        check_integer(&write, held)?;
+        let value = match decide_parts(write.operation, write.operand, held) {
+            Decision::Leave(outcome) => return Ok(Attempt::Done(outcome)),
+            Decision::Remove => return self.remove(slot, (key, of), buckets, looked).await,
+            Decision::Store(value) => value,
+        };
+        let last = held.map_or_else(|| buckets.removed_version(of), |held| held.version);
+        self.ready(slot, (key, of), object, value.bytes(), last).await?;
+        let (is_done, outcome, freed) = match looked {
+            Looked::Absent => {
+                let value = value.bytes();
+                let inserted = self.insert(slot, (key, of), (buckets, object), value, attempt).await?;
+                (inserted, WriteOutcome::Inserted(object.version), None)
+            }
+            Looked::Present { found, .. } => {
+                let new = HashSlot::live(object.reference(&key.to_le_bytes()));
+                let expected = HashSlot::live(found.object);
+                #[cfg(injected)]
+                if injected::FREED_BEFORE_REPLACED.is_injected() {
+                    self.note_freed(of.node, found.object.place);
+                }
+                let replaced = self.swap(slot, (key, of), found.place, expected, new).await?;
+                (replaced, WriteOutcome::Replaced(object.version), Some(found.object.place))
+            }
+        };
+        if !is_done {
+            return Ok(Attempt::Again);
+        }
+        self.publish(of.node, object, freed);
+        Ok(Attempt::Done(outcome))
+    }
+
+    async fn remove<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: (u64, KeyLines),
+        buckets: &Buckets,
+        looked: Looked,
+    ) -> Result<Attempt, FlexError> {
+        let Looked::Present { found, version } = looked else {
+            unreachable!("a key that is absent is not removed")
+        };
+        let expected = HashSlot::live(found.object);
+        self.note_removed(slot, of, buckets, (found.place, version)).await?;
+        if !self.swap(slot, of, found.place, expected, HashSlot::default()).await? {
+            return Ok(Attempt::Again);
+        }
+        self.note_freed(of.1.node, found.object.place);
+        Ok(Attempt::Done(WriteOutcome::Removed(version)))
+    }
+
+    /// Makes the group's overflow say that a pair of this version was removed, before it is.
+    async fn note_removed<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        (key, of): (u64, KeyLines),
+        buckets: &Buckets,
+        (place, version): (SlotPlace, u64),
+    ) -> Result<(), FlexError> {
+        let bucket = buckets.views(of).find(|bucket| bucket.contains(place));
+        let bucket = bucket.expect("the pair was found in one of them");
+        let (at, mut found) =
+            (self.table.index_address(of.node, bucket.overflow_line()), bucket.removed_version());
+        #[cfg(injected)]
+        if injected::REMOVED_VERSION_FORGOTTEN.is_injected() {
+            return Ok(());
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            if found >= version {
+                return Ok(());
+            }
+            slot.post_compare_swap(of.node, 0, at, found, version);
+            slot.completed().await;
+            // Whatever became of it, no pair has changed.
+            let before = std::mem::replace(&mut found, slot.take_word(of.node, 0)?);
+            if found == before {
+                return Ok(());
+            }
+        }
+        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
+    }
+
+    /// Makes sure that the object stands in its memory, with this value and a version above `last`.
+    pub(crate) async fn ready<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        (key, of): (u64, KeyLines),
+        object: &mut NewObject,
+        value: &[u8],
+        last: u64,
+    ) -> Result<(), FlexError> {
+        if object.is_of(value, last) {
+            return Ok(());
+        }
+        self.prepare(slot, object, of.node, (key, value), last)?;
+        self.post_object(slot, object, of.node, KEY_LINES);
+        slot.completed().await;
+        object.take_written(slot, of.node, KEY_LINES)
+    }
+}
+
+/// True if the value that a write stores is known before the key is looked up, and mostly stored.
+fn stores_its_value(operation: WriteOperation) -> bool {
+    use WriteOperation::{Insert, Put, Swap, Update};
+    matches!(operation, Insert | Put | Swap | Update)
+}
+
+/// Refuses to add to what is no integer.
+fn check_integer(write: &Write<'_>, held: Option<HeldPair<'_>>) -> Result<(), FlexError> {
+    match held {
+        Some(held) if write.operation == WriteOperation::FetchAdd && held.value.len() != INTEGER_BYTES => {
+            let source = Undecided::NotInteger { value_bytes: held.value.len() };
+            Err(FlexError::Undecided { key: write.key, source })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,329 @@
+//! Who has which memory for objects in hand, and in which of its uses it is.
+//!
+//! Invariant: memory that is out is in a compute node's hand, or was published and not freed since. It is
+//! freed once in each of its uses: who names another use, or names it again, frees
+//! nothing.
+//!
+//! A slot's word has the generation of the memory, and must not recur while a compute node that has seen it
+//! lives. So memory whose generations are used up rests until all compute nodes have ended that were there by
+//! then. Their numbers ascend: it waits for the least number to pass the greatest one of that time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
+use farsight_layout::hash_index::{OBJECT_GENERATION_BITS, OBJECT_LINES_MAX};
+use farsight_layout::value_block::BlockPlace;
+use farsight_protocol::{ComputeNode, ObjectMemory};
+
+use crate::compute_nodes::Connected;
+#[cfg(injected)]
+use crate::injected;
+
+/// The last generation of memory.
+const GENERATION_MAX: u16 = (1 << OBJECT_GENERATION_BITS) - 1;
+/// Lines of a piece of the table of uses.
+const PIECE_LINES: usize = 1 << 10;
+/// Resting memory, and orphans, that one call looks at.
+const LOOKED_AT: usize = 8;
+
+/// What is known of memory by its first line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Use {
+    generation: u16,
+    /// Its lines while it is out; else 0.
+    out_lines: u8,
+}
+
+/// Memory whose generations are used up.
+#[derive(Debug)]
+struct Resting {
+    place: BlockPlace,
+    /// The greatest number of a compute node that may have seen them.
+    newest: u32,
+}
+
+/// The objects of one node of a table.
+pub(super) struct Objects {
+    writer: BlockWriter,
+    /// By first line, in pieces that are made when they are used.
+    uses: Vec<Option<Box<[Use; PIECE_LINES]>>>,
+    /// By first line: memory that nobody has said to be published, and whose hand it is in.
+    held: HashMap<u32, (ComputeNode, ObjectMemory)>,
+    resting: VecDeque<Resting>,
+    resting_lines: u64,
+    /// Memory of ended compute nodes that slots are reserved for.
+    orphans: VecDeque<(ComputeNode, ObjectMemory)>,
+    given: u64,
+    /// Pieces of uses that are to be looked at, the first ones.
+    pieces_left: usize,
+}
+
+impl Objects {
+    pub(super) fn new(space: Arc<BlockSpace>) -> Self {
+        Self {
+            writer: BlockWriter::new(space),
+            uses: Vec::new(),
+            held: HashMap::new(),
+            resting: VecDeque::new(),
+            resting_lines: 0,
+            orphans: VecDeque::new(),
+            given: 0,
+            pieces_left: 0,
+        }
+    }
+
+    /// Lines of resting memory.
+    pub(super) fn resting_lines(&self) -> u64 {
+        self.resting_lines
+    }
+
+    /// Gives `owner` memory of so many lines, as often as `count` if there is as much, else less often.
+    pub(super) fn give(
+        &mut self,
+        owner: ComputeNode,
+        connected: Connected,
+        lines: u8,
+        count: u16,
+    ) -> Result<Vec<ObjectMemory>, NoRoom> {
+        self.wake(connected);
+        let lines = lines.clamp(1, OBJECT_LINES_MAX);
+        let mut given = Vec::with_capacity(count.into());
+        while given.len() < usize::from(count) {
+            let place = match self.writer.allocate(lines.into()) {
+                Ok(place) => place,
+                Err(_) if !given.is_empty() => break,
+                Err(error) => return Err(error),
+            };
+            let offset_lines = u32::try_from(place.offset_lines).expect("a space of 2^32 lines at most");
+            let of_memory = self.use_of(offset_lines);
+            if of_memory.generation == GENERATION_MAX {
+                self.resting_lines += u64::from(lines);
+                self.resting.push_back(Resting { place, newest: connected.newest });
+                continue;
+            }
+            let generation = of_memory.generation + 1;
+            #[cfg(injected)]
+            let generation = if injected::GENERATION_KEPT.is_injected() {
+                of_memory.generation.max(1)
+            } else {
+                generation
+            };
+            *of_memory = Use { generation, out_lines: lines };
+            let memory = ObjectMemory { offset_lines, lines, generation: of_memory.generation };
+            self.held.insert(offset_lines, (owner, memory));
+            given.push(memory);
+            self.given += 1;
+        }
+        Ok(given)
+    }
+
+    /// Notes that slots name memory which `owner` had in hand, or named it.
+    pub(super) fn note_published(&mut self, owner: ComputeNode, published: &[ObjectMemory]) {
+        for memory in published {
+            if self.held.get(&memory.offset_lines) == Some(&(owner, *memory)) {
+                self.held.remove(&memory.offset_lines);
+            }
+        }
+    }
+
+    /// Takes memory back, if it is out in this of_memory.
+    pub(super) fn free(&mut self, freed: &[ObjectMemory]) {
+        for &ObjectMemory { offset_lines, lines, generation } in freed {
+            let Some(of_memory) = self.known_use(offset_lines) else { continue };
+            if *of_memory != (Use { generation, out_lines: lines }) || lines == 0 {
+                continue;
+            }
+            of_memory.out_lines = 0;
+            self.held.remove(&offset_lines);
+            self.writer.give_back(BlockPlace {
+                space: self.writer.space().number(),
+                offset_lines: offset_lines.into(),
+                lines: lines.into(),
+            });
+        }
+    }
+
+    /// What `owner` has in hand.
+    pub(super) fn held_by(&self, owner: ComputeNode) -> Vec<(ComputeNode, ObjectMemory)> {
+        self.held.values().filter(|(of, _)| *of == owner).copied().collect()
+    }
+
+    /// Takes memory back that `owner` had in hand, if it has it still.
+    pub(super) fn free_held(&mut self, owner: ComputeNode, memory: ObjectMemory) {
+        if self.held.get(&memory.offset_lines) == Some(&(owner, memory)) {
+            self.free(&[memory]);
+        }
+    }
+
+    /// Keeps memory in mind that is an ended compute node's, and that a slot is reserved for.
+    pub(super) fn orphan(&mut self, owner: ComputeNode, memory: ObjectMemory) {
+        self.orphans.push_back((owner, memory));
+    }
+
+    /// The first of those, to be looked at again.
+    pub(super) fn take_orphans(&mut self) -> Vec<(ComputeNode, ObjectMemory)> {
+        let count = self.orphans.len().min(LOOKED_AT);
+        self.orphans.drain(..count).collect()
+    }
+
+    /// Has all memory looked at, piece by piece.
+    pub(super) fn begin_sweep(&mut self) {
+        self.pieces_left = self.uses.len();
+    }
+
+    /// Pieces that are to be looked at.
+    pub(super) fn pieces_left(&self) -> usize {
+        self.pieces_left
+    }
+
+    /// Memory of the next piece that is out and in nobody's hand. `None` if no piece is left.
+    pub(super) fn next_piece(&mut self) -> Option<Vec<ObjectMemory>> {
+        self.pieces_left = self.pieces_left.checked_sub(1)?;
+        let first = self.pieces_left * PIECE_LINES;
+        let uses = self.uses.get(self.pieces_left).and_then(Option::as_ref);
+        let out = uses.into_iter().flat_map(|uses| uses.iter().enumerate());
+        let memory =
+            out.filter(|(_, of_memory)| of_memory.out_lines > 0).map(|(line, of_memory)| ObjectMemory {
+                offset_lines: (first + line) as u32,
+                lines: of_memory.out_lines,
+                generation: of_memory.generation,
+            });
+        let is_in_hand = |memory: &ObjectMemory| self.held.contains_key(&memory.offset_lines);
+        #[cfg(injected)]
+        let is_in_hand =
+            |memory: &ObjectMemory| is_in_hand(memory) && !injected::HELD_OBJECT_FREED.is_injected();
+        Some(memory.filter(|memory| !is_in_hand(memory)).collect())
+    }
+
+    /// How often memory was given.
+    pub(super) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// Lets memory begin anew whose uses nobody can have seen any more. A few of those that rest are looked
+    /// at, in turn.
+    fn wake(&mut self, connected: Connected) {
+        for _ in 0..LOOKED_AT.min(self.resting.len()) {
+            let Some(Resting { place, newest }) = self.resting.pop_front() else { return };
+            if connected.oldest <= newest {
+                self.resting.push_back(Resting { place, newest });
+                continue;
+            }
+            self.resting_lines -= u64::from(place.lines);
+            *self.use_of(place.offset_lines as u32) = Use::default();
+            self.writer.give_back(place);
+        }
+    }
+
+    fn known_use(&mut self, offset_lines: u32) -> Option<&mut Use> {
+        let line = offset_lines as usize;
+        let piece = self.uses.get_mut(line / PIECE_LINES)?.as_mut()?;
+        Some(&mut piece[line % PIECE_LINES])
+    }
+
+    fn use_of(&mut self, offset_lines: u32) -> &mut Use {
+        let line = offset_lines as usize;
+        let piece = line / PIECE_LINES;
+        if self.uses.len() <= piece {
+            self.uses.resize_with(piece + 1, || None);
+        }
+        let piece = self.uses[piece].get_or_insert_with(|| Box::new([Use::default(); PIECE_LINES]));
+        &mut piece[line % PIECE_LINES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_base::RegionId;
+    use farsight_base::sync::AtomicU64;
+    use farsight_fabric::Region;
+
+    use super::*;
+
+    const A: ComputeNode = ComputeNode(1);
+    const B: ComputeNode = ComputeNode(2);
+    const BOTH: Connected = Connected { oldest: 1, newest: 2 };
+
+    struct Memory(Vec<AtomicU64>);
+
+    impl Region for Memory {
+        fn id(&self) -> RegionId {
+            RegionId(1)
+        }
+        fn words(&self) -> &[AtomicU64] {
+            &self.0
+        }
+        fn huge_page_bytes(&self) -> u64 {
+            0
+        }
+        fn collapse_to_huge_pages(&self, _: u64) -> u64 {
+            0
+        }
+    }
+
+    fn objects(bytes: usize) -> Objects {
+        let memory = Memory((0..bytes / 8).map(|_| AtomicU64::new(0)).collect());
+        Objects::new(Arc::new(BlockSpace::new(Arc::new(memory), 0, u64::MAX)))
+    }
+
+    #[test]
+    fn memory_is_freed_once_in_each_of_its_uses() {
+        let mut objects = objects(1 << 20);
+        let given = objects.give(A, BOTH, 3, 2).expect("memory");
+        assert_eq!(given.iter().map(|memory| memory.generation).collect::<Vec<_>>(), [1, 1]);
+        let first = given[0];
+        for wrong in [
+            ObjectMemory { generation: 2, ..first },
+            ObjectMemory { lines: 2, ..first },
+            ObjectMemory { offset_lines: first.offset_lines + 1, ..first },
+            ObjectMemory { offset_lines: u32::MAX, ..first },
+        ] {
+            objects.free(&[wrong]);
+        }
+        objects.free(&[first, first]);
+        // As many as the writer of places has ready, and more.
+        let given = objects.give(B, BOTH, 3, 100).expect("memory");
+        let again: Vec<_> = given.iter().filter(|memory| memory.offset_lines == first.offset_lines).collect();
+        assert_eq!(again, [&ObjectMemory { generation: 2, ..first }]);
+        objects.free(&[first]);
+        let given = objects.give(B, BOTH, 3, 100).expect("memory");
+        assert!(given.iter().all(|memory| memory.offset_lines != first.offset_lines), "it is out");
+    }
+
+    #[test]
+    fn what_is_in_a_hand_is_known_until_it_is_published() {
+        let mut objects = objects(1 << 20);
+        let given = objects.give(A, BOTH, 1, 3).expect("memory");
+        objects.note_published(B, &given);
+        assert_eq!(objects.held_by(A).len(), 3, "they are another's");
+        objects.note_published(A, &given[..1]);
+        objects.begin_sweep();
+        assert_eq!(objects.next_piece(), Some(vec![given[0]]));
+        assert_eq!(objects.next_piece(), None);
+        objects.free_held(A, given[0]);
+        objects.free_held(A, given[1]);
+        assert_eq!(objects.held_by(A), [(A, given[2])]);
+    }
+
+    /// A slot's word must not recur while a compute node that has seen it lives.
+    #[test]
+    fn memory_rests_when_its_generations_are_used_up() {
+        // One slab, of 64 KiB.
+        let mut objects = objects(64 << 10);
+        let all = objects.give(A, BOTH, 254, 8).expect("memory");
+        let (one, rest) = all.split_first().expect("a piece at least");
+        objects.free(&[*one]);
+        for generation in 2..=GENERATION_MAX {
+            let again = objects.give(A, BOTH, 254, 1).expect("memory")[0];
+            assert_eq!(again, ObjectMemory { generation, ..*one });
+            objects.free(&[again]);
+        }
+        objects.give(A, BOTH, 254, 1).expect_err("it rests");
+        assert_eq!(objects.resting_lines(), 254);
+        objects.give(B, Connected { oldest: 2, newest: 5 }, 254, 1).expect_err("one that was there lives");
+        let anew = objects.give(B, Connected { oldest: 3, newest: 5 }, 254, 1).expect("all of them ended");
+        assert_eq!((anew, objects.resting_lines()), (vec![*one], 0));
+        assert!(rest.iter().all(|memory| memory.generation == 1));
+    }
+}
