@@ -6,6 +6,7 @@
 use farsight_client::{CatalogueError, EngineError, OpenError, PoolError, ReadError, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Fault, Rule};
+use farsight_index_flexkv::FlexError;
 use farsight_index_rolex::{LearnedError, LinesError, RolexError, TrainError};
 use farsight_index_xstore::client::XStoreError;
 use farsight_protocol::{ErrorCode, ServerError};
@@ -71,11 +72,14 @@ impl Allowed {
     pub(crate) fn engine(self, error: &EngineError) -> Meaning {
         match error {
             EngineError::Fabric(error) => self.fabric(error),
-            EngineError::Engine(_) | EngineError::Indeterminate(_) => match (error.of(), error.of()) {
-                (Some(error), _) => self.xstore(error),
-                (_, Some(error)) => self.rolex(error),
-                _ => Meaning::Wrong,
-            },
+            EngineError::Engine(_) | EngineError::Indeterminate(_) => {
+                match (error.of(), error.of(), error.of()) {
+                    (Some(error), _, _) => self.xstore(error),
+                    (_, Some(error), _) => self.rolex(error),
+                    (_, _, Some(error)) => self.flexkv(error),
+                    _ => Meaning::Wrong,
+                }
+            }
         }
     }
 
@@ -95,6 +99,18 @@ impl Allowed {
                 known.map_or(Meaning::Wrong, |error| self.catalogue(error))
             }
             RolexError::Learned(_) | RolexError::Astray { .. } => Meaning::Wrong,
+        }
+    }
+
+    fn flexkv(self, error: &FlexError) -> Meaning {
+        match error {
+            FlexError::Fabric(error) | FlexError::Indeterminate { source: error, .. } => self.fabric(error),
+            FlexError::Contended { .. } => self.contention(),
+            FlexError::Call { source } => {
+                let known = source.downcast_ref::<CatalogueError>();
+                known.map_or(Meaning::Wrong, |error| self.catalogue(error))
+            }
+            _ => Meaning::Wrong,
         }
     }
 

@@ -187,6 +187,41 @@ pub const SCENARIOS: &[Named] = &[
         about: "most writes to XStore-D's parts compare with what was read, swap, or add to counters",
         of_seed: Scenario::parts_conditional,
     },
+    Named {
+        name: "hashed",
+        about: "FlexKV: compute nodes that join and leave; faults that last a moment",
+        of_seed: Scenario::hashed,
+    },
+    Named {
+        name: "hashed-deaths",
+        about: "FlexKV's compute nodes die between any two verbs, and queues break",
+        of_seed: Scenario::hashed_deaths,
+    },
+    Named {
+        name: "hashed-network",
+        about: "the network between FlexKV's compute nodes and its memory nodes is cut, or slow",
+        of_seed: Scenario::hashed_network,
+    },
+    Named {
+        name: "hashed-stalls",
+        about: "FlexKV's compute nodes stop for long, their verbs come late, and clocks leap",
+        of_seed: Scenario::hashed_stalls,
+    },
+    Named {
+        name: "hashed-restarts",
+        about: "FlexKV's memory nodes die and come back empty",
+        of_seed: Scenario::hashed_restarts,
+    },
+    Named {
+        name: "hashed-conditional",
+        about: "most writes of FlexKV's compute nodes compare, swap, or add to counters",
+        of_seed: Scenario::hashed_conditional,
+    },
+    Named {
+        name: "hashed-names",
+        about: "FlexKV's table is dropped, made again, renamed and swapped under its compute nodes",
+        of_seed: Scenario::hashed_names,
+    },
 ];
 
 /// The scenario of this name.

@@ -300,7 +300,7 @@ impl<C: Cluster> Client<C> {
                 self.change_budget(bytes_max)
             } else if self.random.below(100) < self.plan.writes_percent {
                 self.write(count)
-            } else if self.random.below(SCANS_ONE_IN) == 0 {
+            } else if self.random.below(SCANS_ONE_IN) == 0 && !self.plan.scan_ways.is_empty() {
                 self.scan(count)
             } else {
                 self.read(count)

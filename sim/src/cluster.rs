@@ -64,6 +64,8 @@ macro_rules! pool {
 pool! {
     /// A pool of memory nodes with a ROLEX table.
     MemoryPool, None;
+    /// A pool of memory nodes with a FlexKV table.
+    HashedPool, None;
     /// A pool of memory nodes with an XStore-D table.
     PartedPool, Some(READS_OF_X_STORE_MAX);
 }

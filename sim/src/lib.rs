@@ -36,5 +36,5 @@ pub use journal::{Action, Conditional, Entry, Journal, NEVER, Seen};
 pub use linear::{Violation, check};
 pub use node::Node;
 pub use report::{Failure, Report};
-pub use scenario::{PoolShape, Scenario};
+pub use scenario::{PoolEngine, PoolShape, Scenario};
 pub use trace::Trace;

@@ -1,8 +1,9 @@
 //! A scenario in a memory pool: several memory nodes, several compute nodes, of ROLEX several trainers.
 //!
 //! The judges are those of a server's scenarios, in each of the pool's lives; and when all is quiet those of
-//! its engine: [`judge`], [`parts`].
+//! its engine: [`judge`], [`parts`], [`hashed`].
 
+mod hashed;
 mod judge;
 mod lives;
 mod parts;
@@ -11,7 +12,6 @@ mod trainer;
 
 use std::sync::Arc;
 
-use farsight_base::LINE_BYTES;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_client::{Access, CatalogueError, PoolClient};
@@ -25,7 +25,7 @@ use crate::cluster::{Cluster, connect_pool};
 use crate::journal::Journal;
 use crate::report::Report;
 use crate::run::{FILLED_AGAIN_ONE_IN, LASTS_MAX, LOOK_AFTER, OPERATOR, TABLE, start};
-use crate::scenario::PoolShape;
+use crate::scenario::{PoolEngine, PoolShape};
 use lives::{PoolSetting, Pools};
 
 /// Where memory nodes listen, the coordinator first; a scenario has the first few.
@@ -64,11 +64,12 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
         addresses,
         options: NodeOptions {
             workers: scenario.workers,
-            table_memory_bytes: (scenario.leaves * scenario.leaf_lines() * LINE_BYTES) as u64,
+            table_memory_bytes: scenario.pool_table_bytes(),
             ..NodeOptions::default()
         },
         value_bytes: scenario.value_bytes,
-        sample: shape.is_x_store_d.then(|| scenario.sample()),
+        engine: shape.engine,
+        sample: if shape.engine == PoolEngine::XStoreD { scenario.sample() } else { Vec::new() },
         seed: scenario.seed,
     }));
     let bystander = Arc::new(scenario.plan::<C>(simulation, journal, addresses));

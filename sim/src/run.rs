@@ -15,7 +15,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
-use farsight_base::{Stamp, WORDS_PER_LINE};
+use farsight_base::{LINE_BYTES, Stamp, WORDS_PER_LINE};
 use farsight_client::{Access, CatalogueError};
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
@@ -29,7 +29,7 @@ use crate::Scenario;
 use crate::allowed::Allowed;
 use crate::classes::Mark;
 use crate::client::{self, Client, Plan};
-use crate::cluster::{Cluster, MemoryPool, OneServer, PartedPool};
+use crate::cluster::{Cluster, HashedPool, MemoryPool, OneServer, PartedPool};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
 use crate::look_back::{check_left_over, look_back, mend_all, remember};
@@ -37,12 +37,16 @@ use crate::names;
 use crate::node::Node;
 use crate::pool;
 use crate::report::{Failure, Report};
-use crate::scenario::PoolShape;
+use crate::scenario::{PoolEngine, PoolShape};
+
 use crate::servers::{Servers, Setting};
 use crate::trace::Trace;
 
 const ADDRESSES: &[&str] = &["sim://server"];
 pub(crate) const TABLE: &str = "table";
+/// Bytes of a FlexKV table on each node: an index of the least size, and objects for a few keys more than
+/// there are.
+const HASHED_TABLE_BYTES: u64 = 1 << 20;
 /// No scenario lasts as long in virtual time.
 pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
 /// Entries of an operation, about: a scan has one for each key that it passes.
@@ -87,21 +91,26 @@ impl Scenario {
         }
     }
 
-    /// ROLEX asks for what a card need not promise; XStore, also of several parts, for nothing.
+    /// ROLEX asks for what a card need not promise; the others for nothing.
     fn run_in_pool(
         &self,
         shape: PoolShape,
         simulation: &Simulation,
         journal: &Journal,
     ) -> Result<Report, String> {
-        match (shape.is_x_store_d, self.is_weakest) {
-            (false, true) => pool::run_on::<_, MemoryPool<Ordered>>(self, shape, simulation, journal),
-            (false, false) => {
+        use PoolEngine::{FlexKv, Rolex, XStoreD};
+        match (shape.engine, self.is_weakest) {
+            (Rolex, true) => pool::run_on::<_, MemoryPool<Ordered>>(self, shape, simulation, journal),
+            (Rolex, false) => {
                 pool::run_on::<_, MemoryPool<ReliableConnection>>(self, shape, simulation, journal)
             }
-            (true, true) => pool::run_on::<_, PartedPool<Weakest>>(self, shape, simulation, journal),
-            (true, false) => {
+            (XStoreD, true) => pool::run_on::<_, PartedPool<Weakest>>(self, shape, simulation, journal),
+            (XStoreD, false) => {
                 pool::run_on::<_, PartedPool<ReliableConnection>>(self, shape, simulation, journal)
+            }
+            (FlexKv, true) => pool::run_on::<_, HashedPool<Weakest>>(self, shape, simulation, journal),
+            (FlexKv, false) => {
+                pool::run_on::<_, HashedPool<ReliableConnection>>(self, shape, simulation, journal)
             }
         }
     }
@@ -141,9 +150,17 @@ impl Scenario {
         BlockGeometry::new(self.value_bytes.into()).expect("a size that the format knows").lines()
     }
 
+    /// Bytes of a pool's table on each of its nodes.
+    pub(crate) fn pool_table_bytes(&self) -> u64 {
+        match self.pool {
+            Some(shape) if shape.engine == PoolEngine::FlexKv => HASHED_TABLE_BYTES,
+            _ => (self.leaves * self.leaf_lines() * LINE_BYTES) as u64,
+        }
+    }
+
     /// Whether compute nodes write leaves themselves, under locks.
     pub(crate) fn is_rolex(&self) -> bool {
-        self.pool.is_some_and(|shape| !shape.is_x_store_d)
+        self.pool.is_some_and(|shape| shape.engine == PoolEngine::Rolex)
     }
 
     /// Whether servers may die.

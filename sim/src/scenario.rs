@@ -2,7 +2,7 @@
 
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::{Line, Stamp};
-use farsight_client::GroupSizes;
+use farsight_client::{EngineKind, GroupSizes};
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 use farsight_oracles::{EightBytes, Identity};
@@ -69,13 +69,35 @@ pub struct Scenario {
     pub pool: Option<PoolShape>,
 }
 
+/// What the table of a pool is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoolEngine {
+    /// ROLEX.
+    Rolex,
+    /// XStore's parts, which the memory nodes' processors write and train.
+    XStoreD,
+    /// FlexKV.
+    FlexKv,
+}
+
+impl PoolEngine {
+    /// As tables are made.
+    pub(crate) fn kind(self) -> &'static EngineKind {
+        match self {
+            Self::Rolex => EngineKind::ROLEX,
+            Self::XStoreD => EngineKind::XSTORE_D,
+            Self::FlexKv => EngineKind::FLEXKV,
+        }
+    }
+}
+
 /// A pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolShape {
     /// Memory nodes.
     pub memory_nodes: usize,
-    /// XStore's parts, which the memory nodes' processors write and train, instead of ROLEX.
-    pub is_x_store_d: bool,
+    /// What its table is of.
+    pub engine: PoolEngine,
     /// Who trains, each a compute node of its own.
     pub trainers: usize,
     /// The sizes of groups that they make, in turns.

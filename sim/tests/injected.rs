@@ -20,6 +20,7 @@ fn bugs() -> impl Iterator<Item = &'static Bug> {
         farsight_fabric::injected::ALL,
         farsight_fabric_sim::injected::ALL,
         farsight_index::injected::ALL,
+        farsight_index_flexkv::injected::ALL,
         farsight_index_rolex::injected::ALL,
         farsight_index_xstore::injected::ALL,
         farsight_layout::injected::ALL,
@@ -138,6 +139,12 @@ found! {
     a_value_compared_by_its_length: ValueComparedByLength in "blocks-conditional" within 20;
     a_torn_block: ChecksumSkipped in "blocks" within 1_000;
     a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
+    a_key_inserted_twice: BucketsNotReadAgain in "hashed" within 20;
+    an_object_of_another_life: GenerationNotCompared in "hashed-stalls" within 3_000;
+    a_version_that_comes_again: RemovedVersionForgotten in "hashed" within 200;
+    an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 3_000;
+    an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
+    memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 3_000;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
 

@@ -33,7 +33,11 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
     }
 
     fn table(&self, _: usize) -> E::Table {
-        self.0.block_table(ValueKind::Blocks { max_bytes: VALUE_BYTES_MAX })
+        self.0.block_table(ValueKind::Blocks { max_bytes: self.0.value_bytes_max() })
+    }
+
+    fn value_bytes_max(&self) -> u32 {
+        self.0.value_bytes_max()
     }
 
     fn rounds(&self, usual: usize) -> usize {
@@ -50,7 +54,13 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
 macro_rules! block_suite {
     ($make:expr) => {
         $crate::engine_suite!($crate::engine::blocks::OfBlocks($make));
-
+        $crate::block_suite!(@any_length $make);
+    };
+    (@unordered $make:expr) => {
+        $crate::engine_suite!(@unordered $crate::engine::blocks::OfBlocks($make), true);
+        $crate::block_suite!(@any_length $make);
+    };
+    (@any_length $make:expr) => {
         #[test]
         fn values_of_any_length() {
             $crate::engine::operations::values_of_any_length(&$crate::engine::blocks::OfBlocks($make));

@@ -35,7 +35,7 @@ impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> ConditionalRun<S, E> {
     fn step(&mut self) {
         let operation = loop {
             let operation = WriteOperation::ALL[self.random.below(9) as usize];
-            let may_be_integers = matches!(self.lengths, Lengths::Fixed(8) | Lengths::Any);
+            let may_be_integers = matches!(self.lengths, Lengths::Fixed(8) | Lengths::UpTo(_));
             if operation != WriteOperation::FetchAdd || may_be_integers {
                 break operation;
             }
@@ -130,7 +130,7 @@ pub fn conditional_writes_of_256_bytes<E: EngineUnderTest>(engine: &E) {
 
 /// Conditional writes of values of any length. Some of them are integers; additions to others are refused.
 pub fn writes_of_any_length<E: EngineUnderTest>(engine: &E) {
-    writes_of(engine, Lengths::Any);
+    writes_of(engine, Lengths::UpTo(engine.value_bytes_max()));
 }
 
 /// Counters to which clients add in turn end at their sums, and each sum before is told to one of them.

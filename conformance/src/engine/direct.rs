@@ -247,6 +247,10 @@ impl SessionUnderTest for SessionView {
         (0..scans.len()).map(|index| scan(index).collect()).collect()
     }
 
+    fn is_ordered(&self) -> bool {
+        self.session.table().engine().is_ordered
+    }
+
     fn scan_all(&mut self, direction: Direction, from: u64) -> Vec<(u64, Stored)> {
         let last = if direction == Direction::Ascending { u64::MAX } else { 0 };
         let mut cursor = ScanCursor::new(direction, from, last);

@@ -10,7 +10,6 @@ use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
 use farsight_oracles::{Embedding, Identity, sets};
 
-use super::blocks::VALUE_BYTES_MAX;
 use super::model::{Model, random_value};
 use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest};
 
@@ -25,8 +24,8 @@ const LIMITS: [usize; 5] = [0, 1, 7, 100, 5_000];
 pub(super) enum Lengths {
     /// So many bytes each.
     Fixed(usize),
-    /// Mostly short ones, now and then none or many.
-    Any,
+    /// Mostly short ones, now and then none or many, up to so many bytes.
+    UpTo(u32),
 }
 
 impl Lengths {
@@ -34,7 +33,7 @@ impl Lengths {
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Fixed(bytes) => bytes,
-            Self::Any => 0,
+            Self::UpTo(_) => 0,
         }
     }
 
@@ -42,12 +41,12 @@ impl Lengths {
     pub(super) fn draw(self, random: &mut SplitMix64) -> usize {
         let below = match self {
             Self::Fixed(bytes) => return bytes,
-            Self::Any => match random.below(100) {
+            Self::UpTo(max) => match random.below(100) {
                 0..10 => return 0,
                 10..20 => return 8,
                 20..80 => 200,
                 80..98 => 4_000,
-                _ => 1 + u64::from(VALUE_BYTES_MAX),
+                _ => 1 + u64::from(max),
             },
         };
         random.below(below) as usize
@@ -58,7 +57,7 @@ impl fmt::Display for Lengths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(bytes) => write!(f, "{bytes} B"),
-            Self::Any => f.write_str("any length"),
+            Self::UpTo(_) => f.write_str("any length"),
         }
     }
 }
@@ -169,7 +168,7 @@ fn values_of<E: EngineUnderTest>(engine: &E, lengths: Lengths) {
 
 /// Random operations on values of any length.
 pub fn values_of_any_length<E: EngineUnderTest>(engine: &E) {
-    values_of(engine, Lengths::Any);
+    values_of(engine, Lengths::UpTo(engine.value_bytes_max()));
 }
 
 macro_rules! value_sizes {

@@ -11,8 +11,9 @@ use farsight_index::Registered;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{DataOptions, Node, NodeEngines, NodeHandle, NodeOptions};
 use farsight_oracles::EightBytes;
-use farsight_protocol::{KeyKind, TableDefinition};
+use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
 
+use super::blocks::{HasBlocks, VALUE_BYTES_MAX};
 use super::direct::SessionView;
 use super::harness::eventually;
 use super::{EngineUnderTest, TableUnderTest};
@@ -46,6 +47,15 @@ impl<F: FabricUnderTest> PoolStore<F> {
     #[must_use]
     pub fn rolex(subjects: impl IntoIterator<Item = F>, table_memory_bytes: u64) -> Self {
         Self::start(subjects.into_iter().collect(), EngineKind::ROLEX, Vec::new(), table_memory_bytes)
+    }
+
+    /// The same, whose tables are of FlexKV.
+    ///
+    /// # Panics
+    /// If one does not start.
+    #[must_use]
+    pub fn flexkv(subjects: impl IntoIterator<Item = F>, table_memory_bytes: u64) -> Self {
+        Self::start(subjects.into_iter().collect(), EngineKind::FLEXKV, Vec::new(), table_memory_bytes)
     }
 
     /// One node, whose tables are of the [reference engine](crate::reference).
@@ -172,9 +182,27 @@ impl<F: FabricUnderTest> EngineUnderTest for PoolStore<F> {
     }
 
     fn table(&self, value_bytes: usize) -> StoredTable<F> {
+        self.table_of(ValueKind::Fixed(u16::try_from(value_bytes).expect("a short value")))
+    }
+
+    fn value_bytes_max(&self) -> u32 {
+        VALUE_BYTES_MAX.min(self.kind.block_value_bytes_max as u32)
+    }
+}
+
+impl<F: FabricUnderTest> HasBlocks for PoolStore<F> {
+    fn block_table(&self, values: ValueKind) -> StoredTable<F> {
+        self.table_of(values)
+    }
+}
+
+impl<F: FabricUnderTest> PoolStore<F> {
+    fn table_of(&self, values: ValueKind) -> StoredTable<F> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
-        drop(self.create(&name, value_bytes));
+        let mut new = self.new_table(&name, 8);
+        new.definition.values = values;
+        drop(self.connect().create_table(new).expect("a new table"));
         StoredTable { subjects: Arc::clone(&self.subjects), client: self.connect(), name, kind: self.kind }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{CatalogueError, EngineKind, NewTable};
+use farsight_client::{CatalogueError, NewTable};
 use farsight_fabric_sim::{Kind, Simulation};
 use farsight_node::NodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
@@ -18,6 +18,7 @@ use crate::client::Plan;
 use crate::cluster::{Cluster, MemoryPool};
 use crate::node::Node;
 use crate::run::TABLE;
+use crate::scenario::PoolEngine;
 
 /// The longest time between two steps of the operator that starts nodes again.
 const AWAY_NS_MAX: u64 = 400_000;
@@ -28,8 +29,9 @@ pub(super) struct PoolSetting {
     pub(super) addresses: &'static [&'static str],
     pub(super) options: NodeOptions,
     pub(super) value_bytes: u16,
-    /// Keys by which an XStore-D table's ranges are cut; `None`: the table is ROLEX's.
-    pub(super) sample: Option<Vec<u64>>,
+    pub(super) engine: PoolEngine,
+    /// Keys by which an XStore-D table's ranges are cut.
+    pub(super) sample: Vec<u64>,
     pub(super) seed: u64,
 }
 
@@ -82,11 +84,10 @@ impl<K: Kind> Pools<K> {
 
     /// Makes the table, as who looks after the pool.
     pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
-        let PoolSetting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
+        let PoolSetting { simulation, addresses, value_bytes, sample, engine, .. } = &self.setting;
         let definition = TableDefinition::new(TABLE, KeyKind::U64, *value_bytes);
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
-        let engine = Some(if sample.is_some() { EngineKind::XSTORE_D } else { EngineKind::ROLEX });
-        let sample = sample.clone().unwrap_or_default();
+        let (engine, sample) = (Some(engine.kind()), sample.clone());
         client.create_table(NewTable { definition, engine, sample }).map(drop)
     }
 

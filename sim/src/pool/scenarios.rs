@@ -8,7 +8,7 @@ use farsight_fabric_sim::{Fault, Rule};
 use farsight_oracles::{Embedding as _, Identity};
 
 use crate::Scenario;
-use crate::scenario::{self, Choice, PoolShape, embedding_of};
+use crate::scenario::{self, Choice, PoolEngine, PoolShape, embedding_of};
 
 /// What strikes verbs, calls, compute nodes and memory nodes for a moment.
 const MOMENTARY: [Choice; 11] = [
@@ -71,7 +71,7 @@ impl Scenario {
         let mut random = SplitMix64::new(seed ^ 0x706f_6f6c);
         let shape = PoolShape {
             memory_nodes: 1 + random.below(3) as usize,
-            is_x_store_d: false,
+            engine: PoolEngine::Rolex,
             trainers: 1 + random.below(2) as usize,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
@@ -93,12 +93,33 @@ impl Scenario {
         let mut random = SplitMix64::new(seed ^ 0x7061_7274);
         let shape = PoolShape {
             memory_nodes: 2 + random.below(3) as usize,
-            is_x_store_d: true,
+            engine: PoolEngine::XStoreD,
             trainers: 0,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
         };
         Self { pool: Some(shape), ..plain }
+    }
+
+    /// FlexKV at one to three memory nodes, whose memory is used again soon.
+    fn in_hash(name: &'static str, seed: u64, special: &[Choice], count: usize) -> Self {
+        let plain = Self::with(name, seed, special, count, &MOMENTARY);
+        let mut random = SplitMix64::new(seed ^ 0x6861_7368);
+        let shape = PoolShape {
+            memory_nodes: 1 + random.below(3) as usize,
+            engine: PoolEngine::FlexKv,
+            trainers: 0,
+            group_sizes: [GroupSizes::USUAL; 2],
+            leaves_one_in: (random.below(2) == 0).then_some(100),
+        };
+        Self {
+            pool: Some(shape),
+            programs: 1 + random.below(4) as usize,
+            operations: OPERATIONS,
+            scan_ways: &[],
+            writes_percent: plain.writes_percent.max(30),
+            ..plain
+        }
     }
 
     /// The sample by which an XStore-D table's ranges are cut: of all keys, of the first ones, so that most
@@ -107,6 +128,39 @@ impl Scenario {
         let of_them = [self.keys.len(), self.keys.len().div_ceil(4), 0];
         let of_them = &self.keys[..of_them[(self.seed % 3) as usize]];
         of_them.iter().map(|key| self.embedding.key(*key)).collect()
+    }
+
+    pub(crate) fn hashed(seed: u64) -> Self {
+        Self::in_hash("hashed", seed, &[], 0)
+    }
+
+    pub(crate) fn hashed_deaths(seed: u64) -> Self {
+        Self::in_hash("hashed-deaths", seed, &DEATHS, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn hashed_network(seed: u64) -> Self {
+        Self::in_hash("hashed-network", seed, &NETWORK, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn hashed_stalls(seed: u64) -> Self {
+        Self::in_hash("hashed-stalls", seed, &LEASES, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn hashed_restarts(seed: u64) -> Self {
+        let mut plain = Self::in_hash("hashed-restarts", seed, &ENDS, 1);
+        for rule in plain.rules.iter_mut().filter(|rule| rule.fault == Fault::CrashedServer) {
+            rule.during_ns = ENDS_NS;
+        }
+        plain
+    }
+
+    pub(crate) fn hashed_conditional(seed: u64) -> Self {
+        Self::in_hash("hashed-conditional", seed, &[], 0).with_conditional_writes()
+    }
+
+    /// FlexKV's name leads to one table after another, or to none.
+    pub(crate) fn hashed_names(seed: u64) -> Self {
+        Self { changes_names: true, ..Self::in_hash("hashed-names", seed, &[], 0) }
     }
 
     pub(crate) fn parts(seed: u64) -> Self {
