@@ -138,6 +138,8 @@ found! {
     a_value_compared_by_its_length: ValueComparedByLength in "blocks-conditional" within 20;
     a_torn_block: ChecksumSkipped in "blocks" within 1_000;
     a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
+    a_born_leaf_opened_early: BornOpenedEarly in "pool" within 50;
+    splits_that_are_not_counted_again: RecountSkipped in "pool" within 400;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
 
@@ -161,6 +163,8 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ChangedUnlocked",
     "VersionTakenLate",
     "ReusedBlockTrusted",
+    "LockWordReused",
+    "OrphanFencedAtHome",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,
