@@ -119,7 +119,7 @@ impl<K: Kind> Node<K> {
     }
 
     /// Has it hear of clients that have ended, as a pool's nodes must; when it looks follows from `seed`.
-    pub(crate) fn hear_departed(&self, seed: u64) {
+    pub fn hear_departed(&self, seed: u64) {
         let (own, clients) = (Arc::clone(&self.state), Arc::clone(&self.host));
         let mut random = SplitMix64::new(!seed);
         let mut doublings = 0;

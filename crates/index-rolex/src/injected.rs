@@ -33,4 +33,10 @@ farsight_base::bugs! {
     TAKEN_UNMARKED = "TakenUnmarked";
     /// A session that takes a write along keeps the value before to itself.
     OLD_VALUE_KEPT = "OldValueKept";
+    /// Splits that were counted in the old directory while a new one was made are not counted in that.
+    RECOUNT_SKIPPED = "RecountSkipped";
+    /// A session takes all of its locks with one lock word.
+    LOCK_WORD_REUSED = "LockWordReused";
+    /// An ended compute node's blocks are looked at once it is fenced at their memory node, not at all.
+    ORPHAN_FENCED_AT_HOME = "OrphanFencedAtHome";
 }

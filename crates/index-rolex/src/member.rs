@@ -126,6 +126,10 @@ impl Locks {
             self.end.set(first + RANGE);
         }
         let sequence = self.next.get() + 1;
+        #[cfg(injected)]
+        if crate::injected::LOCK_WORD_REUSED.is_injected() {
+            return LockWord::of(self.all.compute_node, sequence);
+        }
         self.next.set(sequence);
         LockWord::of(self.all.compute_node, sequence)
     }
@@ -147,6 +151,13 @@ mod tests {
             assert_eq!(lock.owner(), Some(9));
             assert!(drawn.insert(lock.0), "{lock:?} twice");
         }
+    }
+
+    #[cfg(injected)]
+    #[test]
+    fn a_lock_word_that_is_used_again_is_found() {
+        let bug = &crate::injected::LOCK_WORD_REUSED;
+        farsight_base::injection::assert_found(bug, no_two_locks_of_a_compute_node_are_one);
     }
 
     #[test]

@@ -29,6 +29,8 @@ farsight_base::bugs! {
     JOURNAL_MISSING = "JournalMissing";
     /// A rewrite's journal is cleared before the rewrite is done.
     JOURNAL_CLEARED_EARLY = "JournalClearedEarly";
+    /// A leaf that a split makes is opened before the leaf that it splits off names it.
+    BORN_OPENED_EARLY = "BornOpenedEarly";
     /// A key is shown before its value is written, and readers take what they find there.
     KEY_SHOWN_FIRST = "KeyShownFirst";
     /// A copy of a block counts whatever its checksum.

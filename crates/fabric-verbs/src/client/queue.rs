@@ -15,6 +15,8 @@
 //! Equal even stamps mean that no write began or ended in between (versions only grow), so the copy is a
 //! snapshot.
 
+#[cfg(test)]
+mod closed;
 mod target;
 
 use std::collections::VecDeque;

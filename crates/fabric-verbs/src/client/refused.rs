@@ -1,7 +1,6 @@
 //! What the server's card refuses when a client does not check its verbs itself. Needs a device, so tests
 //! here are ignored unless they are requested.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
@@ -15,9 +14,9 @@ use farsight_fabric::{
 use farsight_fabric_net::Tls;
 
 use super::queue::VerbsQueue;
-use crate::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost};
+use crate::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost, VerbsPort};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Echo;
 
@@ -28,35 +27,50 @@ impl CallHandler for Echo {
     }
 }
 
+/// Has threads end with what they run beside, also if that panics.
+struct Stopping<'h>(&'h AtomicBool, &'h VerbsHost);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        // Relaxed: the flag carries nothing with it.
+        self.0.store(true, Ordering::Relaxed);
+        self.1.wake();
+    }
+}
+
 /// Runs `test` with a server's host and address, its threads beside.
 pub(super) fn with_server(tls: Option<Tls>, test: impl FnOnce(&VerbsHost, &str)) {
+    let serve = |port: &mut VerbsPort, stop: &AtomicBool| {
+        // Relaxed: as above.
+        while !stop.load(Ordering::Relaxed) {
+            if port.serve(16, &mut Echo) == 0 {
+                port.wait(PATIENCE);
+            }
+        }
+    };
+    with_worker(tls, serve, test);
+}
+
+/// The same, with a worker that does what `work` says.
+pub(super) fn with_worker(
+    tls: Option<Tls>,
+    work: impl FnOnce(&mut VerbsPort, &AtomicBool) + Send,
+    test: impl FnOnce(&VerbsHost, &str),
+) {
     let address = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
     let options = ListenOptions { tls, allow_plaintext: true, ..ListenOptions::new(1) };
-    let host = Arc::new(VerbsHost::listen(&format!("{address}:0"), &options).expect("a server"));
+    let host = VerbsHost::listen(&format!("{address}:0"), &options).expect("a server");
     let stop = AtomicBool::new(false);
     let mut port = host.open_port().expect("a port");
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Relaxed: the flag carries nothing with it.
-            while !stop.load(Ordering::Relaxed) {
-                if port.serve(16, &mut Echo) == 0 {
-                    port.wait(PATIENCE);
-                }
-            }
-        });
+        let _stopping = Stopping(&stop, &host);
+        scope.spawn(|| work(&mut port, &stop));
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 host.step(PATIENCE).expect("the server listens");
             }
         });
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            test(&host, &host.socket_address().to_string());
-        }));
-        stop.store(true, Ordering::Relaxed);
-        host.wake();
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
+        test(&host, &host.socket_address().to_string());
     });
 }
 

@@ -171,6 +171,12 @@ impl VerbsHost {
         }
     }
 
+    /// Queues that are kept, of all clients.
+    #[cfg(test)]
+    pub(crate) fn queue_count(&self) -> usize {
+        self.clients.lock().by_id.values().map(|session| session.queues.len()).sum()
+    }
+
     fn completions_max(&self) -> u32 {
         COMPLETIONS_MAX.min(self.tenants.device().attributes.completions_max)
     }
@@ -355,12 +361,10 @@ impl VerbsHost {
         preparing.wait().inspect_err(|_| drop(lock(&self.regions).withdraw(id, String::new)))
     }
 
-    /// Closes a queue that its client wants no more; its port does the rest.
+    /// Closes a queue that its client wants no more; its port does the rest. Until the queue pair is gone the
+    /// client may use it all the same. So the session keeps it: the client's end must meet it.
     fn close_queue(&self, session: &mut Session, number: u64) {
-        let of_number = |queue: &mut Arc<ServerQueue>| queue.number == number;
-        for queue in session.queues.extract_if(.., of_number) {
-            queue.gate.close();
-        }
+        session.close_queue(number);
         self.clients.ports.notice(|queue| queue.gate.is_closed());
     }
 
@@ -457,6 +461,7 @@ impl Host for VerbsHost {
         let due = lock(&self.admission).due().into_iter().chain(keys_end).min();
         let tokens = self.clients.events(timeout, due)?;
         let mut sessions = self.clients.lock();
+        sessions.by_id.values_mut().for_each(Session::forget_closed);
         for token in tokens.iter().copied().filter(|token| *token != LISTENER_TOKEN) {
             if sessions.by_id.contains_key(&ClientId(token)) {
                 self.attend(&mut sessions, ClientId(token));

@@ -146,6 +146,8 @@ impl VerbsPort {
                 keep
             });
             self.line.retain(|number| self.queues.contains_key(number));
+            // The host may let go of them, too.
+            os::signal(&self.disconnects.wake);
         }
     }
 

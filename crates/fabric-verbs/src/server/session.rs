@@ -1,7 +1,8 @@
 //! One client on the control connection: what it has said and not finished saying, and what it has open.
 //!
 //! Invariant: a session begins with a hello that was understood. Before that there is a connection, which is
-//! no client.
+//! no client. A session holds each queue whose queue pair its client's card may use, closed or not: with the
+//! session they all end.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -32,6 +33,8 @@ pub(super) struct Session {
     pub(super) id: ClientId,
     pub(super) packets: Packets,
     pub(super) queues: Vec<Arc<ServerQueue>>,
+    /// Some of the queues are closed.
+    has_closed: bool,
     pub(super) receives: Option<Arc<Receives>>,
     pub(super) asked: Option<Asked>,
     /// Whose client it is.
@@ -64,7 +67,9 @@ impl Session {
     ) -> Result<Self, DisconnectReason> {
         let (queues, receives, asked) = (Vec::new(), None, None);
         let (attached, has_more) = (BTreeSet::new(), false);
-        let mut session = Self { id, packets, queues, receives, asked, tenant, attached, has_more };
+        let has_closed = false;
+        let mut session =
+            Self { id, packets, queues, has_closed, receives, asked, tenant, attached, has_more };
         session.tell(&FromServer::Welcome { epoch: handshake.epoch.0, client: id.0 })?;
         if notice > 0 {
             session.tell(&FromServer::Notice { number: notice })?;
@@ -84,6 +89,22 @@ impl Session {
             }
             Ok(question) => Ok(Some(question)),
             Err(error) => dismissed(error.to_string()),
+        }
+    }
+
+    /// Closes the queue of this number.
+    pub(super) fn close_queue(&mut self, number: u64) {
+        if let Some(queue) = self.queues.iter().find(|queue| queue.number == number) {
+            queue.gate.close();
+            self.has_closed = true;
+        }
+    }
+
+    /// Lets go of the closed queues that no port has any more: their queue pairs are gone, or go with them.
+    pub(super) fn forget_closed(&mut self) {
+        if self.has_closed {
+            self.queues.retain(|queue| !queue.gate.is_closed() || Arc::strong_count(queue) > 1);
+            self.has_closed = self.queues.iter().any(|queue| queue.gate.is_closed());
         }
     }
 

@@ -295,6 +295,10 @@ impl Trainer {
         missed: impl Iterator<Item = (usize, u64)>,
     ) -> Result<(), LearnedError> {
         let missed: Vec<(usize, u64)> = missed.filter(|(_, splits)| *splits > 0).collect();
+        #[cfg(injected)]
+        if crate::injected::RECOUNT_SKIPPED.is_injected() {
+            return Ok(());
+        }
         if missed.is_empty() {
             return Ok(());
         }

@@ -95,6 +95,10 @@ impl LockedLeaf<'_> {
             }
         }
         right.create(&image, floor, writes);
+        #[cfg(injected)]
+        if crate::injected::BORN_OPENED_EARLY.is_injected() {
+            right.unlock(LockWord::FREE, writes);
+        }
         let rewrite = Rewrite {
             incarnation: next_incarnation(self.incarnation()),
             next: u64::from(right.number().0),
