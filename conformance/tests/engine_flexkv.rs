@@ -130,6 +130,6 @@ fn what_needs_an_order_is_refused() {
     let mut view = pool.table(8).session(Access::OneSided);
     let scans = [farsight_client::ScanRequest { from: 0, limit: 1 }];
     let error = view.session().scan_batch(Direction::Ascending, &scans, &mut Pairs::default());
-    let text = error.expect_err("no order").to_string();
+    let text = farsight::with_causes(&error.expect_err("no order"));
     assert!(text.contains("flexkv keeps no order") && text.contains("use xstore or rolex"), "{text}");
 }
