@@ -192,10 +192,6 @@ impl Allowed {
         match error {
             TrainError::Learned(LearnedError::Fabric(error))
             | TrainError::Lines(LinesError::Fabric(error)) => self.fabric(error),
-            // Lines of trainers that died are not given back yet.
-            TrainError::Lines(LinesError::Refused(error)) if error.code == ErrorCode::RegionFull => {
-                explained_if(self.fences)
-            }
             TrainError::Lines(LinesError::Refused(error)) => self.refusal(error),
             TrainError::Lines(LinesError::Decode(_)) => explained_if(self.broken_frames),
             // Images are replaced by others, and a leaf whose writer stopped does not come to rest for a
@@ -204,7 +200,8 @@ impl Allowed {
             | TrainError::Session(
                 RolexError::Learned(LearnedError::Stale(_)) | RolexError::Contended { .. },
             ) => explained_if(self.fences),
-            TrainError::Learned(LearnedError::Unsettled { .. }) => Meaning::Wrong,
+            // Without lines a step goes on, and counts that.
+            TrainError::Learned(LearnedError::Unsettled { .. }) | TrainError::Full { .. } => Meaning::Wrong,
             TrainError::Session(error) => self.rolex(error),
         }
     }

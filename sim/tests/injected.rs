@@ -172,6 +172,8 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ReusedBlockTrusted",
     "LockWordReused",
     "OrphanFencedAtHome",
+    "FullEndsStep",
+    "UnusedImagesKept",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

@@ -317,12 +317,12 @@ impl LineSource for &Lines {
         &self,
         _slot: &PoolSlot<'_, '_, Q>,
         lines: u32,
-    ) -> Result<Range<u32>, Infallible> {
+    ) -> Result<Option<Range<u32>>, Infallible> {
         let lines = lines.max(LINES_A_CALL);
         // Relaxed: ranges have to differ only.
         let first = self.next.fetch_add(lines, Ordering::Relaxed);
         assert!(first + lines <= self.end, "the meta region is full");
-        Ok(first..first + lines)
+        Ok(Some(first..first + lines))
     }
 }
 

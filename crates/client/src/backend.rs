@@ -185,4 +185,8 @@ pub trait Training: Send {
     /// # Errors
     /// Whatever the engine's trainer fails with; what it has published stays.
     fn step(&mut self) -> Result<bool, Box<dyn std::error::Error + Send + Sync>>;
+
+    /// What the last step left for later because the pool's first node has no memory for it: groups of
+    /// leaves, each of which readers reach by walking.
+    fn full(&self) -> usize;
 }

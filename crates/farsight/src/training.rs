@@ -3,6 +3,7 @@
 //! Invariant: a pool answers rightly however long nobody trains it; it only gets slower while it grows. So a
 //! trainer that fails connects again after a pause, for as long as it is wanted.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,6 +33,8 @@ struct Tables {
     client: Client,
     /// By number; without a step those that the memory nodes train.
     trained: Vec<(TableId, Option<Box<dyn Training>>)>,
+    /// Those of which groups wait for memory, as far as it was reported.
+    full: HashSet<TableId>,
     rounds: u32,
 }
 
@@ -72,6 +75,13 @@ fn run(pool: &Addresses, options: &ConnectOptions, stop: &AtomicBool) {
             }),
             Some(found) => found.round(),
         };
+        for (table, groups) in tables.as_mut().map(Tables::newly_full).unwrap_or_default() {
+            report(format_args!(
+                "training of {pool}: {groups} groups of table {} wait, because the first node has no memory \
+                 left for directory and models; other groups are trained. Give that node more memory",
+                table.0
+            ));
+        }
         match round {
             Ok(true) => {}
             Ok(false) => std::thread::sleep(IDLE_PAUSE),
@@ -94,7 +104,7 @@ impl Tables {
         options: &ConnectOptions,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let client = Client::connect_with(pool, options)?;
-        Ok(Self { client, trained: Vec::new(), rounds: 0 })
+        Ok(Self { client, trained: Vec::new(), full: HashSet::new(), rounds: 0 })
     }
 
     /// One step for each table. True if any of them had something to train.
@@ -115,6 +125,14 @@ impl Tables {
         self.list()?;
         // A table that was dropped needs no training.
         if self.trained.iter().any(|(other, _)| *other == id) { Err(error) } else { Ok(true) }
+    }
+
+    /// Tables of which groups wait for memory since this was asked last, and how many.
+    fn newly_full(&mut self) -> Vec<(TableId, usize)> {
+        let full = self.trained.iter().filter_map(|(id, training)| Some((*id, training.as_ref()?.full())));
+        let full: Vec<(TableId, usize)> = full.filter(|(_, groups)| *groups > 0).collect();
+        let before = std::mem::replace(&mut self.full, full.iter().map(|(id, _)| *id).collect());
+        full.into_iter().filter(|(id, _)| !before.contains(id)).collect()
     }
 
     /// Takes up the tables that are new, and lets go of those that are gone.

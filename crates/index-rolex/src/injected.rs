@@ -37,6 +37,10 @@ farsight_base::bugs! {
     RECOUNT_SKIPPED = "RecountSkipped";
     /// A session takes all of its locks with one lock word.
     LOCK_WORD_REUSED = "LockWordReused";
+    /// A group for which there are no lines ends the step of training.
+    FULL_ENDS_STEP = "FullEndsStep";
+    /// Images of a directory that got no lines keep theirs.
+    UNUSED_IMAGES_KEPT = "UnusedImagesKept";
     /// An ended compute node's blocks are looked at once it is fenced at their memory node, not at all.
     ORPHAN_FENCED_AT_HOME = "OrphanFencedAtHome";
 }

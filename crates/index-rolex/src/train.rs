@@ -55,7 +55,6 @@ use crate::injected;
 use crate::transfer::write_words;
 use crate::{LeafPlace, PoolTable, RolexError, RolexSession};
 use collect::{Collected, Stretch, Tiled, collect};
-use directory::Replacement;
 use runs::Runs;
 use space::FreeLines;
 
@@ -105,9 +104,27 @@ pub enum TrainError<E> {
     /// A leaf could not be merged or anchored.
     #[error(transparent)]
     Session(#[from] RolexError),
-    /// There are no more lines.
+    /// Whether there are more lines is not known.
     #[error("a trainer gets no lines of the meta region: {0}")]
     Lines(E),
+    /// There are no more lines.
+    #[error("directory and models lack {lines} lines in a row; give the pool's first node more memory")]
+    Full {
+        /// Lines that were wanted.
+        lines: usize,
+    },
+}
+
+impl<E> TrainError<E> {
+    /// `None` in place of [`TrainError::Full`].
+    fn unless_full<T>(outcome: Result<T, Self>) -> Result<Option<T>, Self> {
+        match outcome {
+            #[cfg(injected)]
+            Err(full) if injected::FULL_ENDS_STEP.is_injected() => Err(full),
+            Err(Self::Full { .. }) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
 }
 
 impl<E> From<FabricError> for TrainError<E> {
@@ -131,6 +148,9 @@ pub struct Trained {
     pub waiting: usize,
     /// Groups some of whose leaves do not come to rest: they are trained again some steps later.
     pub resting: usize,
+    /// Groups, and directories of small or frozen ones put together, for which there are no lines. They are
+    /// tried again some steps later. Readers reach their keys by walking.
+    pub full: usize,
     /// Empty leaves merged into their left neighbours.
     pub merged: usize,
 }
@@ -146,16 +166,21 @@ impl std::ops::Add for Trained {
             directories: self.directories + other.directories,
             waiting: self.waiting + other.waiting,
             resting: self.resting + other.resting,
+            full: self.full + other.full,
             merged: self.merged + other.merged,
         }
     }
 }
 
 impl Trained {
+    /// A step for which there were no lines.
+    const FULL: Self =
+        Self { groups: 0, leaves: 0, lost: 0, directories: 0, waiting: 0, resting: 0, full: 1, merged: 0 };
+
     /// True if nothing was done and nothing is left to do.
     #[must_use]
     pub fn is_all(&self) -> bool {
-        self.groups + self.lost + self.directories + self.waiting + self.resting == 0
+        self.groups + self.lost + self.directories + self.waiting + self.resting + self.full == 0
     }
 }
 
@@ -188,19 +213,38 @@ struct Current {
     rests: Vec<Rest>,
     /// The group to look at next.
     turn: usize,
+    /// Whether small groups are put together.
+    together: Rest,
     /// Steps that found frozen slots: another trainer's unfinished directory.
     frozen_steps: u32,
 }
 
-/// Whether a group's leaves come to rest.
+/// Whether a group's leaves come to rest, and there are lines for it.
 #[derive(Clone, Copy, Default, Debug)]
 struct Rest {
     /// How often in a row they were inconsistent when they were READ.
     unsettled: u32,
+    /// How often in a row there were no lines.
+    full: u32,
     /// Steps for which the group is passed over.
     steps: u32,
     /// The pointer under which no image of the group was found, and how often in a row.
     stale: (GroupPointer, u32),
+}
+
+impl Rest {
+    /// Notes that there are no lines: the next steps pass it over, twice as many each time.
+    fn note_full(&mut self) {
+        self.steps = 1 << self.full.min(REST_DOUBLINGS_MAX);
+        self.full += 1;
+    }
+
+    /// True in a step that passes it over.
+    fn passes(&mut self) -> bool {
+        let passes = self.steps > 0;
+        self.steps = self.steps.saturating_sub(1);
+        passes
+    }
 }
 
 /// What became of one group.
@@ -245,45 +289,57 @@ impl Trainer {
         budget: usize,
     ) -> Result<Trained, TrainError<S::Error>> {
         self.session.calls.check_usable()?;
-        let Some(slots) = self.look(slot).await? else { return self.first_directory(slot, source).await };
+        let Some(slots) = self.look(slot).await? else {
+            let made = self.first_directory(slot, source).await;
+            return Ok(TrainError::unless_full(made)?.unwrap_or(Trained::FULL));
+        };
         take_back(&mut self.images, &mut self.free, &slots);
         let Some(current) = self.current.as_mut() else { return Ok(Trained::default()) };
         if slots.iter().any(|slot| slot.pointer.is_frozen()) {
             let Some(pause) = current.frozen_pause() else {
-                return self.replace_directory(slot, source, Vec::new()).await;
+                let replaced = self.replace_directory(slot, source, Vec::new()).await;
+                return Ok(TrainError::unless_full(replaced)?.unwrap_or(Trained::FULL));
             };
             slot.pause(pause).await;
             return Ok(Trained { lost: 1, ..Trained::default() });
         }
-        let (mut due, resting) = current.due(&slots);
-        let waiting = due.len().saturating_sub(budget);
-        let mut trained = Trained { waiting, resting, ..Trained::default() };
+        let (mut due, mut trained) = current.due(&slots);
+        trained.waiting = due.len().saturating_sub(budget);
         due.truncate(budget);
         for group in due {
-            match self.train_group(slot, source, group, &slots).await? {
-                Outcome::Current => {}
-                Outcome::Published { leaves, merged } => {
+            let outcome = self.train_group(slot, source, group, &slots).await;
+            match TrainError::unless_full(outcome)? {
+                None => self.note_full(group, &mut trained),
+                Some(Outcome::Current) => {}
+                Some(Outcome::Published { leaves, merged }) => {
                     trained.groups += 1;
                     trained.leaves += leaves;
                     trained.merged += merged;
                 }
-                Outcome::Lost => trained.lost += 1,
-                Outcome::Grown { leaves, rest } => {
-                    let pieces = self.cut(slot, source, &leaves, rest, slots[group].splits).await?;
-                    let grown = Replacement { groups: group..group + 1, pieces };
-                    // The slots READ above are another directory's now.
-                    return Ok(trained + self.replace_directory(slot, source, vec![grown]).await?);
+                Some(Outcome::Lost) => trained.lost += 1,
+                Some(Outcome::Grown { leaves, rest }) => {
+                    let cut = self.cut_group(slot, source, group, (leaves, rest), slots[group].splits).await;
+                    match TrainError::unless_full(cut)? {
+                        // Nothing was frozen: the others' slots are as they were READ.
+                        None => self.note_full(group, &mut trained),
+                        // The slots READ above are another directory's now.
+                        Some(done) => return Ok(trained + done),
+                    }
                 }
             }
         }
-        if waiting > 0 {
+        if trained.waiting > 0 {
             return Ok(trained);
         }
-        let together = self.put_together(slot, source, &slots).await?;
-        if !together.is_empty() {
-            trained = trained + self.replace_directory(slot, source, together).await?;
+        Ok(trained + self.make_smaller(slot, source, &slots).await?)
+    }
+
+    /// Notes that a group waits for lines.
+    fn note_full(&mut self, group: usize, trained: &mut Trained) {
+        trained.full += 1;
+        if let Some(current) = self.current.as_mut() {
+            current.rests[group].note_full();
         }
-        Ok(trained)
     }
 
     /// The slots of the newest directory, which is the current one from then on; nothing if there is none.
@@ -359,6 +415,9 @@ impl Trainer {
         let trained_at = (splits as u32).wrapping_sub(u32::from(!is_current));
         let time = GroupTime { generation: image.time().generation.wrapping_add(1), splits: trained_at };
         let pointer = self.write_image(slot, source, time, &leaves).await?;
+        if let Some(current) = self.current.as_mut() {
+            current.rests[group].full = 0;
+        }
         if !self.exchange(slot, group, seen.pointer, pointer).await? {
             return Ok(Outcome::Lost);
         }
@@ -395,7 +454,8 @@ impl Trainer {
         let Some(current) = self.current.as_mut() else { return is_consistent };
         let rest = &mut current.rests[group];
         if is_consistent || is_progress {
-            *rest = Rest::default();
+            // Whether there are lines shows behind this.
+            *rest = Rest { full: rest.full, ..Rest::default() };
             return is_consistent;
         }
         rest.unsettled += 1;
@@ -463,6 +523,7 @@ impl Trainer {
         lines: usize,
     ) -> Result<u32, TrainError<S::Error>> {
         let line = self.free.take_or_ask(slot, lines, source).await.map_err(TrainError::Lines)?;
+        let line = line.ok_or(TrainError::Full { lines })?;
         if !self.meta.holds(line, lines) {
             let (expected, got) = (self.meta.lines.into(), line.into());
             let error = ImageError { piece: "lines given to a trainer", what: "first line", expected, got };
@@ -515,6 +576,7 @@ impl Current {
             trained: vec![None; groups],
             rests: vec![Rest::default(); groups],
             turn: 0,
+            together: Rest::default(),
             frozen_steps: 0,
         }
     }
@@ -524,24 +586,23 @@ impl Current {
         self.root.line().expect("a directory stands somewhere")
     }
 
-    /// The groups that are not known to be trained, in turn; and how many of them are passed over.
-    fn due(&mut self, slots: &[DirectorySlot]) -> (Vec<usize>, usize) {
+    /// The groups that are not known to be trained, in turn; and how many of them are passed over, and why.
+    fn due(&mut self, slots: &[DirectorySlot]) -> (Vec<usize>, Trained) {
         let groups = slots.len();
-        let (mut due, mut resting) = (Vec::new(), 0);
+        let (mut due, mut passed) = (Vec::new(), Trained::default());
         for group in (self.turn..groups).chain(0..self.turn) {
             let rest = &mut self.rests[group];
             if self.trained[group] == Some(slots[group]) {
                 continue;
             }
-            if rest.steps > 0 {
-                rest.steps -= 1;
-                resting += 1;
-            } else {
-                due.push(group);
+            match (rest.passes(), rest.full) {
+                (false, _) => due.push(group),
+                (true, 0) => passed.resting += 1,
+                (true, _) => passed.full += 1,
             }
         }
         self.turn = due.first().map_or(0, |group| (group + 1) % groups);
-        (due, resting)
+        (due, passed)
     }
 
     /// How long to wait for the trainer that has frozen slots; nothing if that was long enough.

@@ -4,6 +4,7 @@
 #[expect(dead_code, reason = "training's tests use more of it")]
 mod common;
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use common::{Pool, Queue, owner};
@@ -114,16 +115,18 @@ fn what_cannot_be_loaded_is_named() {
     assert!(answers.iter().map(|answer| answer.is_some()).eq([false, true]));
 }
 
-/// A memory node that has no lines, or ends before it gives some.
-#[derive(Debug, thiserror::Error)]
-#[error("no lines")]
+/// A memory node that has no lines.
 struct NoLines;
 
 impl LineSource for NoLines {
-    type Error = Self;
+    type Error = Infallible;
 
-    async fn more<Q: QueuePair>(&self, _: &PoolSlot<'_, '_, Q>, _: u32) -> Result<Range<u32>, Self> {
-        Err(Self)
+    async fn more<Q: QueuePair>(
+        &self,
+        _: &PoolSlot<'_, '_, Q>,
+        _: u32,
+    ) -> Result<Option<Range<u32>>, Infallible> {
+        Ok(None)
     }
 }
 

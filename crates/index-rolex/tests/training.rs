@@ -206,35 +206,75 @@ fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
     assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
 }
 
-/// A trainer that gets no lines for a new directory leaves no slot of the old one frozen.
+/// Groups of this test's tables.
+const SMALL: GroupSizes = GroupSizes { leaves: 16, saved_min: 8 };
+/// The longest run of lines that is left: longer than an image of such groups, shorter than a directory.
+const SHORT_LINES: u32 = 24;
+
+/// A table of more groups than a directory of short runs names.
+fn many_groups(pool: &Pool, queues: &mut [Queue], random: &mut SplitMix64) -> CacheSession {
+    let writer = session(pool);
+    for _ in 0..1_500 {
+        split(pool, &writer, queues, random.next_u64());
+    }
+    train(pool, &mut pool.trainer_of(SMALL), queues);
+    writer
+}
+
+/// A group that has grown needs a directory, for which there are no lines. It waits, and says so; all others
+/// are trained, and no slot is frozen. With lines it is cut.
 #[test]
-fn a_trainer_without_lines_holds_nobody_up() {
-    let pool = Pool::new(1, 4_000, 40_000);
-    let mut queues = pool.queues();
-    let sizes = GroupSizes { leaves: 16, saved_min: 8 };
-    let writer = session(&pool);
-    let mut random = SplitMix64::new(8);
-    let mut grow = |queues: &mut [Queue], shift: u32| {
-        for _ in 0..400 {
-            split(&pool, &writer, queues, random.next_u64() >> shift);
-        }
-    };
-    grow(&mut queues, 0);
-    train(&pool, &mut pool.trainer_of(sizes), &mut queues);
-    grow(&mut queues, 8);
-    // Relaxed: nobody else is at work.
-    pool.is_full().store(true, Ordering::Relaxed);
-    let (mut refused_one, lines) = (pool.trainer_of(sizes), pool.lines());
-    let mut step = |queues: &mut [Queue]| {
-        PoolLane::new(queues).block_on(async |slot| refused_one.step(&slot, &lines, 16).await)
-    };
-    let refused = (0..100).find_map(|_| step(&mut queues).expect("the fabric works").err());
-    assert!(refused.is_some(), "a directory was due");
+fn a_group_without_lines_for_its_directory_holds_nobody_up() {
+    let pool = Pool::new(1, 6_000, 40_000);
+    let (mut queues, mut random) = (pool.queues(), SplitMix64::new(8));
+    let writer = many_groups(&pool, &mut queues, &mut random);
+    // A hundred leaves in one place grow one group, or two; others split here and there.
+    (0..400).for_each(|_| split(&pool, &writer, &mut queues, random.next_u64() >> 8));
+    (0..40).for_each(|_| split(&pool, &writer, &mut queues, random.next_u64()));
+    pool.lines().leave(Some(SHORT_LINES));
+    let mut trainer = pool.trainer_of(SMALL);
+    let mut sum = Trained::default();
+    for _ in 0..20 {
+        sum = Trained { full: 0, ..sum } + step(&pool, &mut trainer, &mut queues, 1_000);
+    }
+    assert!((1..=2).contains(&sum.full), "groups that wait at the end: {sum:?}");
+    assert!(sum.groups > 10 && sum.directories == 0, "{sum:?}");
+    // Nothing else is left to do, step after step.
+    let idle = step(&pool, &mut trainer, &mut queues, 1_000);
+    assert_eq!(idle, Trained { full: sum.full, ..Trained::default() });
+    assert!(!idle.is_all());
     let is_frozen = |pointer: &AtomicU64| GroupPointer(pointer.load(Ordering::Relaxed)).is_frozen();
     assert_eq!(pointers(&pool).into_iter().filter(|pointer| is_frozen(pointer)).count(), 0, "slots");
-    pool.is_full().store(false, Ordering::Relaxed);
-    assert!(train(&pool, &mut pool.trainer_of(sizes), &mut queues).directories > 0);
+    pool.lines().leave(None);
+    assert!(train(&pool, &mut trainer, &mut queues).directories > 0);
     assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
+}
+
+/// A table's first directory without lines: each try gives back what it took.
+#[test]
+fn a_first_directory_without_lines_takes_no_more_with_each_step() {
+    let pool = Pool::new(1, 4_000, 2_000);
+    let (mut queues, mut random) = (pool.queues(), SplitMix64::new(9));
+    let writer = session(&pool);
+    (0..700).for_each(|_| split(&pool, &writer, &mut queues, random.next_u64()));
+    pool.lines().leave(Some(SHORT_LINES / 2));
+    let mut trainer = pool.trainer_of(SMALL);
+    for _ in 0..100 {
+        let done = step(&pool, &mut trainer, &mut queues, 16);
+        assert_eq!(done, Trained { full: 1, ..Trained::default() });
+    }
+    pool.lines().leave(None);
+    assert!(train(&pool, &mut trainer, &mut queues).directories > 0);
+    assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
+}
+
+#[cfg(injected)]
+#[test]
+fn trainers_that_do_not_bear_a_lack_of_lines_are_found() {
+    use farsight_base::injection::assert_found;
+    use farsight_index_rolex::injected::{FULL_ENDS_STEP, UNUSED_IMAGES_KEPT};
+    assert_found(&FULL_ENDS_STEP, a_group_without_lines_for_its_directory_holds_nobody_up);
+    assert_found(&UNUSED_IMAGES_KEPT, a_first_directory_without_lines_takes_no_more_with_each_step);
 }
 
 /// A block was merged away, and a session died while it made a leaf of it again. The image still names it:

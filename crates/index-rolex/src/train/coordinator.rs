@@ -49,15 +49,21 @@ impl CoordinatorLines {
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         count: u32,
-    ) -> Result<Range<u32>, LinesError> {
+    ) -> Result<Option<Range<u32>>, LinesError> {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         Request::control(
             &mut request,
             &ControlRequest::Allocate { table: self.table, space: Space::Meta, count },
         );
         slot.call(META_NODE, &request, &mut reply).await?;
-        let Blocks { first, count } = Reply::decode(&reply)??.control()?;
-        Ok(first..first.saturating_add(count))
+        match Reply::decode(&reply)? {
+            Ok(reply) => {
+                let Blocks { first, count } = reply.control()?;
+                Ok(Some(first..first.saturating_add(count)))
+            }
+            Err(refused) if matches!(refused.code, ErrorCode::RegionFull | ErrorCode::NoMemory) => Ok(None),
+            Err(refused) => Err(refused.into()),
+        }
     }
 }
 
@@ -68,13 +74,11 @@ impl LineSource for CoordinatorLines {
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         lines: u32,
-    ) -> Result<Range<u32>, LinesError> {
+    ) -> Result<Option<Range<u32>>, LinesError> {
         let plenty = lines.max(self.lines_a_call);
-        match self.ask(slot, plenty).await {
-            Err(LinesError::Refused(error)) if error.code == ErrorCode::RegionFull && plenty > lines => {
-                self.ask(slot, lines).await
-            }
-            given => given,
+        match self.ask(slot, plenty).await? {
+            None if plenty > lines => self.ask(slot, lines).await,
+            given => Ok(given),
         }
     }
 }

@@ -132,12 +132,59 @@ impl Trainer {
         for piece in pieces {
             groups.push(piece.low, piece.slot, 0..0);
         }
-        if !self.publish(slot, source, RootWord::default(), 0, groups).await? {
+        let published = self.publish(slot, source, RootWord::default(), 0, groups).await;
+        if matches!(published, Err(TrainError::Full { .. })) {
+            self.discard(pieces);
+        }
+        if !published? {
             return Ok(false);
         }
         let missed = self.root_splits(slot).await?.wrapping_sub(splits);
         self.count_again(slot, (0..pieces.len()).map(|group| (group, missed))).await?;
         Ok(true)
+    }
+
+    /// Cuts a group that has grown. Gets a run for the directory first: without one, images are of no use.
+    pub(super) async fn cut_group<Q: QueuePair, S: LineSource>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        source: &S,
+        group: usize,
+        (leaves, rest): (Vec<Collected>, Option<Collected>),
+        splits: u64,
+    ) -> Result<Trained, TrainError<S::Error>> {
+        let pieces = leaves.len().div_ceil(self.piece_leaves(leaves.len())) + usize::from(rest.is_some());
+        self.run_ahead(slot, source, pieces).await?;
+        let pieces = self.cut(slot, source, &leaves, rest, splits).await?;
+        let grown = Replacement { groups: group..group + 1, pieces };
+        self.replace_directory(slot, source, vec![grown]).await
+    }
+
+    /// Gets a run for the directory that follows the one known, with so many pieces more. Its shape at most;
+    /// none if no directory is known.
+    async fn run_ahead<Q: QueuePair, S: LineSource>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        source: &S,
+        pieces: usize,
+    ) -> Result<Option<DirectoryShape>, TrainError<S::Error>> {
+        let Some(Current { root, shape, boundaries, .. }) = &self.current else { return Ok(None) };
+        let number = root.number() + 1;
+        let shape = DirectoryShape::new(boundaries.len() + pieces, shape.capacity());
+        self.run_for(slot, source, number, shape).await?;
+        Ok(Some(shape))
+    }
+
+    /// Gives back the lines of images that were not published and will not be.
+    fn discard(&mut self, pieces: &[Piece]) {
+        #[cfg(injected)]
+        if crate::injected::UNUSED_IMAGES_KEPT.is_injected() {
+            return;
+        }
+        for Piece { slot: DirectorySlot { pointer, .. }, .. } in pieces {
+            self.images.retain(|image| image != pointer);
+            self.free.give(pointer.line(), pointer.lines() as usize);
+        }
     }
 
     /// Publishes a directory in the place of the one known: the same groups, but for these replacements.
@@ -148,12 +195,17 @@ impl Trainer {
         replacements: Vec<Replacement>,
     ) -> Result<Trained, TrainError<S::Error>> {
         let lost = Trained::directory(false, &[]);
+        // Before anything is frozen: a trainer that gets no lines leaves the others to go on.
+        let pieces = replacements.iter().map(|replacement| replacement.pieces.len()).sum();
+        let ahead = self.run_ahead(slot, source, pieces).await;
+        if matches!(ahead, Err(TrainError::Full { .. })) {
+            for replacement in &replacements {
+                self.discard(&replacement.pieces);
+            }
+        }
+        let Some(shape_max) = ahead? else { return Ok(lost) };
         let Some(Current { root, shape, boundaries, .. }) = self.current.take() else { return Ok(lost) };
         let Some(line) = root.line() else { return Ok(lost) };
-        // Before anything is frozen: a trainer that gets no lines leaves the others to go on.
-        let pieces: usize = replacements.iter().map(|replacement| replacement.pieces.len()).sum();
-        let shape_max = DirectoryShape::new(boundaries.len() + pieces, shape.capacity());
-        self.run_for(slot, source, root.number() + 1, shape_max).await?;
         let Some(old) = self.freeze(slot, line, shape).await? else { return Ok(lost) };
         let mut kept = Vec::new();
         for replacement in replacements {
@@ -189,8 +241,7 @@ impl Trainer {
         rest: Option<Collected>,
         splits: u64,
     ) -> Result<Vec<Piece>, TrainError<S::Error>> {
-        let count = leaves.len().div_ceil(self.sizes.leaves).max(1);
-        let size = leaves.len().div_ceil(count).max(1);
+        let size = self.piece_leaves(leaves.len());
         // An image that says it is older than the counter is trained again.
         let before = (splits as u32).wrapping_sub(1);
         let is_consistent = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
@@ -201,11 +252,21 @@ impl Trainer {
         let mut pieces = Vec::new();
         for (leaves, trained_at) in known.chain(unknown) {
             let time = GroupTime { generation: 1, splits: trained_at };
-            let pointer = self.write_image(slot, source, time, leaves).await?;
+            let pointer = self.write_image(slot, source, time, leaves).await;
+            if matches!(pointer, Err(TrainError::Full { .. })) {
+                self.discard(&pieces);
+            }
+            let pointer = pointer?;
             let Collected { place: first, low, .. } = leaves[0];
             pieces.push(Piece { low, first, leaves: leaves.len(), slot: DirectorySlot { pointer, splits } });
         }
         Ok(pieces)
+    }
+
+    /// Leaves of each group but the last, of so many that are cut.
+    fn piece_leaves(&self, leaves: usize) -> usize {
+        let count = leaves.div_ceil(self.sizes.leaves).max(1);
+        leaves.div_ceil(count).max(1)
     }
 
     /// Anchors the leaf at which each of these groups begins; false if one of them is none any more.

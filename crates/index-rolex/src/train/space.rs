@@ -13,12 +13,13 @@ pub trait LineSource {
     /// What can go wrong.
     type Error;
 
-    /// At least `lines` consecutive lines that nobody else has; may call a memory node by `slot`.
+    /// At least `lines` consecutive lines that nobody else has, `None` if there are none; may call a memory
+    /// node by `slot`.
     fn more<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         lines: u32,
-    ) -> impl Future<Output = Result<Range<u32>, Self::Error>>;
+    ) -> impl Future<Output = Result<Option<Range<u32>>, Self::Error>>;
 }
 
 /// Pieces are multiples of so many lines, so that one that is free fits others.
@@ -50,18 +51,20 @@ impl FreeLines {
         Some(first)
     }
 
-    /// Takes lines as [`FreeLines::take`] does, and more from `source` if there are not enough.
+    /// Takes lines as [`FreeLines::take`] does, and more from `source` if there are not enough; `None` if it
+    /// has none.
     pub(super) async fn take_or_ask<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         lines: usize,
         source: &S,
-    ) -> Result<u32, S::Error> {
+    ) -> Result<Option<u32>, S::Error> {
         loop {
             if let Some(first) = self.take(lines) {
-                return Ok(first);
+                return Ok(Some(first));
             }
-            self.add(source.more(slot, rounded(lines)).await?);
+            let Some(more) = source.more(slot, rounded(lines)).await? else { return Ok(None) };
+            self.add(more);
         }
     }
 

@@ -18,7 +18,7 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_layout::learned::DirectorySlot;
 
 use super::directory::{Replacement, splits_of};
-use super::{GroupSizes, LineSource, TrainError, Trainer, leaves_of};
+use super::{GroupSizes, LineSource, TrainError, Trained, Trainer, leaves_of};
 use crate::LeafPlace;
 use crate::cache::LearnedError;
 use crate::cache::fetch::read_group;
@@ -61,8 +61,31 @@ impl GroupSizes {
 }
 
 impl Trainer {
+    /// Makes a directory of fewer groups, if that is worth it. If there are no lines for it, that is tried
+    /// again some steps later.
+    pub(super) async fn make_smaller<Q: QueuePair, S: LineSource>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        source: &S,
+        slots: &[DirectorySlot],
+    ) -> Result<Trained, TrainError<S::Error>> {
+        if self.current.as_mut().is_some_and(|current| current.together.passes()) {
+            return Ok(Trained::FULL);
+        }
+        let made = match self.put_together(slot, source, slots).await {
+            Ok(together) if together.is_empty() => return Ok(Trained::default()),
+            Ok(together) => self.replace_directory(slot, source, together).await,
+            Err(error) => Err(error),
+        };
+        let made = TrainError::unless_full(made)?;
+        if let Some(current) = self.current.as_mut().filter(|_| made.is_none()) {
+            current.together.note_full();
+        }
+        Ok(made.unwrap_or(Trained::FULL))
+    }
+
     /// Writes the images of groups that take the place of several small ones; none if they are not worth it.
-    pub(super) async fn put_together<Q: QueuePair, S: LineSource>(
+    async fn put_together<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,

@@ -38,8 +38,6 @@ pub(crate) struct Pool {
     meta_words: HostRegion,
     /// Blocks used, by node.
     used: Arc<Vec<AtomicU32>>,
-    /// Whether the meta region has no room for another directory.
-    is_full: Arc<AtomicBool>,
     lines: Lines,
     stop: Arc<AtomicBool>,
     hosts: Vec<(Arc<ShmHost>, Option<JoinHandle<()>>)>,
@@ -55,6 +53,15 @@ pub(crate) fn owner(chain: &[(u64, LeafPlace)], key: u64) -> LeafPlace {
 pub(crate) struct Lines {
     next: Cell<u32>,
     end: u32,
+    /// The longest run that is left, where they are short.
+    longest: Cell<Option<u32>>,
+}
+
+impl Lines {
+    /// Says how long runs are that are left; none: as long as anybody likes.
+    pub(crate) fn leave(&self, longest: Option<u32>) {
+        self.longest.set(longest);
+    }
 }
 
 impl LineSource for &Lines {
@@ -64,18 +71,22 @@ impl LineSource for &Lines {
         &self,
         _slot: &PoolSlot<'_, '_, Q>,
         lines: u32,
-    ) -> Result<Range<u32>, Infallible> {
+    ) -> Result<Option<Range<u32>>, Infallible> {
+        let given = match self.longest.get() {
+            Some(longest) if lines > longest => return Ok(None),
+            Some(_) => lines,
+            None => lines.max(256),
+        };
         let first = self.next.get();
-        self.next.set(first + lines.max(256));
+        self.next.set(first + given);
         assert!(self.next.get() <= self.end, "the meta region is full");
-        Ok(first..self.next.get())
+        Ok(Some(first..self.next.get()))
     }
 }
 
 /// What sessions ask of memory nodes: blocks, and never a fence.
 struct Calls {
     used: Arc<Vec<AtomicU32>>,
-    is_full: Arc<AtomicBool>,
     leaves: u32,
 }
 
@@ -101,8 +112,7 @@ impl PoolCalls for Calls {
     }
 
     fn pin(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
-        // Relaxed: the flag carries nothing with it.
-        if self.is_full.load(Ordering::Relaxed) { Err("the meta region is full".into()) } else { Ok(()) }
+        Ok(())
     }
 
     fn free(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
@@ -154,8 +164,7 @@ impl Pool {
             leaves: regions,
             meta_words,
             used: Arc::new((0..nodes).map(|_| AtomicU32::new(0)).collect()),
-            is_full: Arc::default(),
-            lines: Lines { next: Cell::new(1), end: meta_lines },
+            lines: Lines { next: Cell::new(1), end: meta_lines, longest: Cell::new(None) },
             stop,
             hosts,
             directory,
@@ -169,11 +178,6 @@ impl Pool {
 
     pub(crate) fn lines(&self) -> &Lines {
         &self.lines
-    }
-
-    /// Says whether trainers get no lines for another directory.
-    pub(crate) fn is_full(&self) -> &AtomicBool {
-        &self.is_full
     }
 
     /// A queue to each node, with all regions attached.
@@ -192,8 +196,7 @@ impl Pool {
     /// A session of a compute node of its own.
     pub(crate) fn session(&self, compute_node: u32) -> RolexSession {
         let hints = CacheSession::new(RolexCache::new(self.table.clone(), self.meta));
-        let (used, is_full) = (Arc::clone(&self.used), Arc::clone(&self.is_full));
-        let calls = Calls { used, is_full, leaves: self.table.nodes()[0].blocks };
+        let calls = Calls { used: Arc::clone(&self.used), leaves: self.table.nodes()[0].blocks };
         RolexSession::new(hints, ComputeNodeLocks::new(compute_node), Box::new(calls))
     }
 

@@ -29,6 +29,8 @@ pub struct PoolTrainer<Q> {
     /// Of [`Training`]: steps so far, and whether the last look gave something back.
     steps: u32,
     has_reclaimed: bool,
+    /// Of [`Training`]: what the last step found no lines for.
+    full: usize,
 }
 
 impl<Q: QueuePair> PoolTrainer<Q> {
@@ -42,7 +44,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
         let queues = nodes.queues(known)?;
         let trainer = Trainer::with_sizes(session, sizes);
         let source = CoordinatorLines::new(known.info.id, meta_lines(&known.infos[0]));
-        Ok(Self { queues, trainer, source, steps: 0, has_reclaimed: false })
+        Ok(Self { queues, trainer, source, steps: 0, has_reclaimed: false, full: 0 })
     }
 
     /// Trains up to `budget` groups whose leaves have split or lost their last pair; the latter are merged
@@ -89,7 +91,12 @@ impl<Q: QueuePair + Send> Training for PoolTrainer<Q> {
         }
         let step = PoolTrainer::step(self, TRAIN_BUDGET)?;
         self.steps = self.steps.wrapping_add(1);
-        // Nobody hurries for leaves that do not come to rest.
-        Ok(Trained { resting: 0, ..step } != Trained::default() || self.has_reclaimed)
+        self.full = step.full;
+        // Nobody hurries for leaves that do not come to rest, nor for lines that there are not.
+        Ok(Trained { resting: 0, full: 0, ..step } != Trained::default() || self.has_reclaimed)
+    }
+
+    fn full(&self) -> usize {
+        self.full
     }
 }
