@@ -24,8 +24,8 @@ use farsight_fabric::{Connection, Guarantees, QueuePair, ReadMode};
 use crate::fabric::FabricUnderTest;
 
 pub use outcome::{
-    CHANGING, LINES_IN_ORDER, LINES_WHOLE, Outcome, Promise, READ_AFTER_ATOMIC, READ_BEFORE_COMPLETION, Seen,
-    TORN, WRITE_AFTER_READ, WRITES_IN_ORDER, always, unless,
+    ATOMIC_AFTER_WRITE, CHANGING, LINES_IN_ORDER, LINES_WHOLE, Outcome, Promise, READ_AFTER_ATOMIC,
+    READ_BEFORE_COMPLETION, Seen, TORN, WRITE_AFTER_READ, WRITES_IN_ORDER, always, unless,
 };
 
 /// Lines of one run of a program.

@@ -26,6 +26,7 @@ impl Kind for Strongest {
         atomic_unit: AtomicUnit::Line,
         read_lines_in_order: true,
         writes_in_order: true,
+        atomic_after_write: true,
         read_after_atomic: true,
         write_after_read: true,
         read_before_completion: true,

@@ -59,6 +59,7 @@ impl QueuePair for GarbageQueue {
         atomic_unit: AtomicUnit::Line,
         read_lines_in_order: false,
         writes_in_order: false,
+        atomic_after_write: false,
         read_after_atomic: false,
         write_after_read: false,
         read_before_completion: false,

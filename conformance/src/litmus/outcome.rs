@@ -29,6 +29,9 @@ pub const LINES_IN_ORDER: Promise =
 /// WRITEs of a queue pair are in order.
 pub const WRITES_IN_ORDER: Promise =
     Promise { name: "WRITEs in order", holds: |guarantees| guarantees.writes_in_order };
+/// An atomic behind a WRITE executes after it.
+pub const ATOMIC_AFTER_WRITE: Promise =
+    Promise { name: "atomic after WRITE", holds: |guarantees| guarantees.atomic_after_write };
 /// A READ behind an atomic sees it.
 pub const READ_AFTER_ATOMIC: Promise =
     Promise { name: "READ after atomic", holds: |guarantees| guarantees.read_after_atomic };

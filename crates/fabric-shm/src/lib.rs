@@ -88,6 +88,8 @@ const GUARANTEES: Guarantees = Guarantees {
     // x86-64 performs loads in program order; elsewhere only stamped lines are fenced from each other.
     read_lines_in_order: cfg!(target_arch = "x86_64"),
     writes_in_order: true,
+    // A doorbell executes both in the order of their posting, and an atomic releases what was stored before.
+    atomic_after_write: true,
     // Atomics execute at the doorbell, READs when they are taken: after every WRITE and atomic of their
     // batch.
     read_after_atomic: true,

@@ -23,6 +23,7 @@ impl Kind for Weakest {
         atomic_unit: AtomicUnit::Word,
         read_lines_in_order: false,
         writes_in_order: false,
+        atomic_after_write: false,
         read_after_atomic: false,
         write_after_read: false,
         read_before_completion: false,
@@ -48,8 +49,8 @@ impl Kind for Ordered {
     };
 }
 
-/// A reliable connection of an InfiniBand card. Lines arrive whole, WRITEs in order, and a READ sees the
-/// atomics before it. A WRITE may overtake a READ unless fenced, and atomics hold against other verbs only.
+/// A reliable connection of an InfiniBand card. Lines arrive whole, WRITEs in order and atomics behind them,
+/// and a READ sees the atomics before it. A WRITE may overtake a READ unless fenced, and atomics hold against other verbs only.
 #[derive(Debug)]
 pub enum ReliableConnection {}
 
@@ -58,6 +59,7 @@ impl Kind for ReliableConnection {
         name: "sim-rc",
         atomic_unit: AtomicUnit::Line,
         writes_in_order: true,
+        atomic_after_write: true,
         read_after_atomic: true,
         read_before_completion: true,
         ..Weakest::GUARANTEES

@@ -105,7 +105,7 @@ impl State {
                 self.schedule_completion(pair, slot, serial, behind_ns.map_or(end_ns, |_| begins_ns));
             }
             Verb::Atomic(atomic) => {
-                let Some(begins_ns) = self.begin_ns(pair) else { return };
+                let Some(begins_ns) = self.begin_atomic_ns(pair, &guarantees) else { return };
                 let after_ns = self.pairs[pair].atomic_until_ns.max(self.hosts[host].atomic_until_ns);
                 let at_ns = begins_ns.max(after_ns) + self.timing.atomic_ns;
                 self.pairs[pair].atomic_until_ns = at_ns;
@@ -142,6 +142,15 @@ impl State {
         let has_given_up = has_given_up && !injected::SENT_BEHIND_GIVEN_UP.is_injected();
         self.pairs[pair].has_given_up |= has_given_up;
         begins_ns.filter(|_| !self.pairs[pair].has_given_up)
+    }
+
+    /// [`State::begin_ns`] of an atomic. Behind WRITEs, if it executes after them, it is left out with them.
+    fn begin_atomic_ns(&mut self, pair: usize, guarantees: &Guarantees) -> Option<u64> {
+        if !guarantees.atomic_after_write {
+            return self.begin_ns(pair);
+        }
+        let begins_ns = self.begin_write_ns(pair, guarantees)?;
+        Some(begins_ns.max(self.pairs[pair].write_until_ns))
     }
 
     fn launch_read(&mut self, pair: usize, slot: Slot, serial: u64, guarantees: &Guarantees) {

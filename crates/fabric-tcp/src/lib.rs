@@ -59,6 +59,7 @@ const GUARANTEES: Guarantees = Guarantees {
     read_lines_in_order: cfg!(target_arch = "x86_64"),
     writes_in_order: true,
     // The server executes a batch's verbs in posting order.
+    atomic_after_write: true,
     read_after_atomic: true,
     write_after_read: true,
     read_before_completion: true,

@@ -70,6 +70,8 @@ const GUARANTEES: Guarantees = Guarantees {
     atomic_unit: AtomicUnit::Word,
     read_lines_in_order: false,
     writes_in_order: true,
+    // The responder executes requests in their order, and a card's atomic is no posted write.
+    atomic_after_write: true,
     read_after_atomic: true,
     write_after_read: false,
     read_before_completion: true,
