@@ -103,7 +103,10 @@ fn an_engine_is_refused_by_name_where_it_is_not_known() {
     let plain = PoolClient::of_pool(vec![connection()], ClientOptions::default()).expect("a client");
     let error = plain.open_table("known").map(drop).expect_err("no such engine");
     let CatalogueError::UnknownEngine { source, .. } = &error else { panic!("{error}") };
-    assert_eq!(source.to_string(), "no engine is called \"reference\"; there are xstore, rolex, xstore-d");
+    assert_eq!(
+        source.to_string(),
+        "no engine is called \"reference\"; there are xstore, rolex, xstore-d, flexkv"
+    );
     let ranges = NewTable { engine: Some(EngineKind::XSTORE_D), ..store.new_table("alone", 8) };
     assert_eq!(store.connect().create_table(ranges).expect("on one node").info().engine.name, "xstore");
 
