@@ -20,6 +20,7 @@ const MODELS: &[(&str, &[&str])] = &[
             "farsight-fabric-shm",
             "farsight-index-xstore",
             "farsight-index-rolex",
+            "farsight-index-flexkv",
         ],
     ),
     (
@@ -30,6 +31,7 @@ const MODELS: &[(&str, &[&str])] = &[
             "farsight-fabric-shm",
             "farsight-index-xstore",
             "farsight-index-rolex",
+            "farsight-index-flexkv",
         ],
     ),
 ];

@@ -50,7 +50,8 @@ impl Kind for Ordered {
 }
 
 /// A reliable connection of an InfiniBand card. Lines arrive whole, WRITEs in order and atomics behind them,
-/// and a READ sees the atomics before it. A WRITE may overtake a READ unless fenced, and atomics hold against other verbs only.
+/// and a READ sees the atomics before it. A WRITE may overtake a READ unless fenced, and atomics hold against
+/// other verbs only.
 #[derive(Debug)]
 pub enum ReliableConnection {}
 

@@ -69,7 +69,7 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
     }
 
     fn prefill(&mut self, _: &mut [Q]) -> Result<(), EngineError> {
-        // No cache of addresses yet: each look begins at the index.
+        // Addresses are learned with the keys that are used.
         Ok(())
     }
 

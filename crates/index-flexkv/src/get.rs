@@ -1,15 +1,84 @@
-//! GETs, side by side.
+//! GETs, a batch in stages: few rounds for all keys, and in each the same step of every key.
+//!
+//! Invariant: a key is answered here only by what its slot names, as in [`crate::recall`] and
+//! [`crate::look`]. What does not end in these stages is looked up on its own.
+//!
+//! Protocol:
+//! 1. Look the addresses up.
+//! 2. Of a key with an address READ the slot's line and the object, of any other one both buckets.
+//! 3. A slot has the remembered word: its object answers. It names another object that may be the key's, or
+//!    exactly one slot of the buckets does: READ that object. No slot of the buckets does: the key is absent.
+//! 4. An object is the key's, of its slot's generation: it answers.
+//! 5. Look up what is left: keys with several candidates, or an object that was used anew meanwhile.
 
 use std::cell::RefCell;
 
-use farsight_fabric::QueuePair;
+use farsight_base::Line;
+use farsight_fabric::{QueuePair, ReadMode, Slot};
 use farsight_index::Answers;
+use farsight_layout::hash_index::{COMBINED_BUCKETS, Candidate, HashSlot};
 
-use crate::look::{Looked, value_of};
+use crate::addresses::Address;
+#[cfg(injected)]
+use crate::injected;
+use crate::look::{Buckets, Looked, Object, identify, value_of};
+use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
 /// GETs side by side.
 const GETS: usize = 64;
+
+/// What a key waits for.
+#[derive(Clone, Copy)]
+enum Awaited {
+    /// Nothing: it is answered, or absent.
+    Nothing,
+    /// The line of its slot, and the object that was remembered.
+    Recalled(Address, Candidate),
+    /// Its buckets.
+    Buckets,
+    /// An object that may be its own.
+    Object(Candidate),
+    /// A look on its own.
+    Look,
+}
+
+/// A key of a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct StagedGet {
+    of: KeyLines,
+    awaited: Awaited,
+}
+
+/// The answers of a batch.
+struct Answering<'a> {
+    answers: &'a mut Answers,
+    /// `None` if values have any length.
+    fixed_bytes: Option<usize>,
+}
+
+impl Answering<'_> {
+    fn answer(&mut self, index: usize, key: u64, version: u64, object: &[Line]) -> Result<(), FlexError> {
+        let value = value_of(object);
+        match self.fixed_bytes {
+            None => self.answers.set_value(index, version, value),
+            Some(max_bytes) if value.len() != max_bytes => {
+                // No compute node writes it.
+                return Err(FlexError::Operand { key, got_bytes: value.len(), max_bytes });
+            }
+            Some(_) => {
+                self.answers.value_mut(index).copy_from_slice(value);
+                self.answers.set_version(index, version);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The slots of a key in each queue: of its first READ, of its second.
+fn slots(index: usize) -> [Slot; 2] {
+    [2 * index, 2 * index + 1]
+}
 
 impl FlexSession {
     /// The values of `keys` into `answers`.
@@ -28,31 +97,193 @@ impl FlexSession {
             None => answers.reset_any_length(keys.len()),
         }
         self.count(|counters| counters.gets += keys.len() as u64);
-        let answers = RefCell::new(answers);
-        let numbered = keys.iter().copied().enumerate();
-        self.run(queues, GETS, numbered, &async |slot, (index, key): (usize, u64)| {
-            let mut object = self.object_buffer();
-            let Looked::Present { version, .. } = self.look(&slot, key, &mut object).await? else {
-                return Ok(());
-            };
-            let (value, mut answers) = (value_of(&object), answers.borrow_mut());
-            match fixed_bytes {
-                None => answers.set_value(index, version, value),
-                Some(value_bytes) => {
-                    check_value(key, value, value_bytes)?;
-                    answers.value_mut(index).copy_from_slice(value);
-                    answers.set_version(index, version);
+        let mut answering = Answering { answers, fixed_bytes };
+        let mut staged = self.buffers.staged.lend();
+        for (number, keys) in keys.chunks(GETS).enumerate() {
+            let first = number * GETS;
+            self.stage(keys, &mut staged);
+            self.post_looks(queues, keys, &mut staged);
+            ring(queues)?;
+            self.take_looks(queues, (first, keys), &mut staged, &mut answering)?;
+            ring(queues)?;
+            self.take_objects(queues, (first, keys), &mut staged, &mut answering)?;
+            self.look_rest(queues, (first, keys), &staged, &mut answering)?;
+        }
+        Ok(())
+    }
+
+    /// Brings near what is remembered of the keys.
+    fn stage(&self, keys: &[u64], staged: &mut Vec<StagedGet>) {
+        let mut addresses = self.addresses.borrow_mut();
+        let sets = addresses.refresh();
+        staged.clear();
+        staged.extend(keys.iter().map(|key| {
+            let of = self.table.lines_of(&key.to_le_bytes());
+            sets.prefetch(of.hash);
+            StagedGet { of, awaited: Awaited::Buckets }
+        }));
+    }
+
+    /// Posts what says where the keys are.
+    fn post_looks<Q: QueuePair>(&self, queues: &mut [Q], keys: &[u64], staged: &mut [StagedGet]) {
+        for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
+            let ([first, second], of) = (slots(index), staged.of);
+            let queue = &mut queues[of.node];
+            let recalled = self.known_address(*key, of).and_then(|address| {
+                self.named(of, address.place, address.word).map(|(candidate, at)| (address, candidate, at))
+            });
+            let Some((address, candidate, at)) = recalled else {
+                for (slot, line) in [first, second].into_iter().zip(of.first_lines) {
+                    let from = self.table.index_address(of.node, line);
+                    queue.post_read(slot, from, COMBINED_BUCKETS, ReadMode::Plain);
                 }
+                continue;
+            };
+            let line = self.table.index_address(of.node, address.place.line);
+            queue.post_read(first, line, 1, ReadMode::Plain);
+            queue.post_read(second, at, candidate.object.place.lines.into(), ReadMode::Plain);
+            staged.awaited = Awaited::Recalled(address, candidate);
+        }
+    }
+
+    /// Takes that, answers what is known by it, and posts READs of objects.
+    fn take_looks<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        (first, keys): (usize, &[u64]),
+        staged: &mut [StagedGet],
+        answering: &mut Answering<'_>,
+    ) -> Result<(), FlexError> {
+        let mut object = self.object_buffer();
+        for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
+            let (of, queue) = (staged.of, &mut queues[staged.of.node]);
+            let candidate = match staged.awaited {
+                Awaited::Recalled(address, candidate) => {
+                    let now = take_slot(queue, index, address)?;
+                    if now == address.word {
+                        let lines = take_object(queue, slots(index)[1], candidate, &mut object)?;
+                        let found = identify(*key, candidate.object.place.generation, lines);
+                        staged.awaited = Awaited::Look;
+                        if let Object::OfKey(version) = found {
+                            self.count(|counters| counters.address_hits += 1);
+                            answering.answer(first + index, *key, version, lines)?;
+                            staged.awaited = Awaited::Nothing;
+                        }
+                        continue;
+                    }
+                    self.forget(*key, of, address.word);
+                    // Any other object may be the key's, and if not, its buckets say more.
+                    let named = self.named(of, address.place, now).map(|(candidate, _)| candidate);
+                    named.map_or(Awaited::Look, Awaited::Object)
+                }
+                _ => self.take_buckets(queue, index, of)?,
+            };
+            staged.awaited = candidate;
+            if let Awaited::Object(candidate) = candidate {
+                let Some(at) = self.table.object_address(of.node, candidate.object.place) else {
+                    staged.awaited = Awaited::Look;
+                    continue;
+                };
+                let lines = candidate.object.place.lines;
+                queue.post_read(slots(index)[0], at, lines.into(), ReadMode::Plain);
+            }
+        }
+        Ok(())
+    }
+
+    /// What buckets say that were READ.
+    fn take_buckets<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        index: usize,
+        of: KeyLines,
+    ) -> Result<Awaited, FlexError> {
+        let mut buckets = Buckets::default();
+        for (slot, lines) in slots(index).into_iter().zip(buckets.lines.chunks_mut(COMBINED_BUCKETS)) {
+            queue.take_read(slot, lines)?;
+        }
+        let mut candidates = self.buffers.candidates.lend();
+        buckets.candidates(of, &mut candidates);
+        Ok(match candidates[..] {
+            [] => Awaited::Nothing,
+            [candidate] => Awaited::Object(candidate),
+            _ => Awaited::Look,
+        })
+    }
+
+    /// Takes the objects, and answers by those that are the keys'.
+    fn take_objects<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        (first, keys): (usize, &[u64]),
+        staged: &mut [StagedGet],
+        answering: &mut Answering<'_>,
+    ) -> Result<(), FlexError> {
+        let mut object = self.object_buffer();
+        for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
+            let Awaited::Object(candidate) = staged.awaited else { continue };
+            let lines = take_object(&mut queues[staged.of.node], slots(index)[0], candidate, &mut object)?;
+            staged.awaited = match identify(*key, candidate.object.place.generation, lines) {
+                Object::OfKey(version) => {
+                    let word = HashSlot::live(candidate.object);
+                    self.remember(*key, staged.of, candidate.place, word, version);
+                    answering.answer(first + index, *key, version, lines)?;
+                    Awaited::Nothing
+                }
+                Object::OfOther | Object::Stale(_) => Awaited::Look,
+            };
+        }
+        Ok(())
+    }
+
+    /// Looks up the keys that are left, side by side.
+    fn look_rest<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        (first, keys): (usize, &[u64]),
+        staged: &[StagedGet],
+        answering: &mut Answering<'_>,
+    ) -> Result<(), FlexError> {
+        let mut rest = self.buffers.rest.lend();
+        rest.clear();
+        let waits = |index: &usize| matches!(staged[*index].awaited, Awaited::Look);
+        rest.extend((0..keys.len()).filter(waits));
+        self.count(|counters| counters.slow_path += rest.len() as u64);
+        let answering = RefCell::new(answering);
+        self.run(queues, GETS, rest.iter().copied(), &async |slot, index: usize| {
+            let mut object = self.object_buffer();
+            if let Looked::Present { version, .. } = self.look(&slot, keys[index], &mut object).await? {
+                answering.borrow_mut().answer(first + index, keys[index], version, &object)?;
             }
             Ok(())
         })
     }
 }
 
-/// Refuses a value of another size than the table's, which no compute node writes.
-fn check_value(key: u64, value: &[u8], value_bytes: usize) -> Result<(), FlexError> {
-    if value.len() == value_bytes {
-        return Ok(());
-    }
-    Err(FlexError::Operand { key, got_bytes: value.len(), max_bytes: value_bytes })
+/// Sends what was posted, and waits until it is complete.
+fn ring<Q: QueuePair>(queues: &mut [Q]) -> Result<(), FlexError> {
+    // Each before any is waited for: one round trip for all nodes.
+    queues.iter_mut().try_for_each(Q::doorbell)?;
+    Ok(queues.iter_mut().try_for_each(Q::drain)?)
+}
+
+/// The word of a slot whose line was READ.
+fn take_slot<Q: QueuePair>(queue: &mut Q, index: usize, address: Address) -> Result<HashSlot, FlexError> {
+    let mut room = [Line::ZERO];
+    let line = queue.view_read(slots(index)[0], &mut room)?;
+    let now = HashSlot(line[0].0[1 + usize::from(address.place.slot)]);
+    #[cfg(injected)]
+    let now = if injected::SLOT_NOT_COMPARED.is_injected() { address.word } else { now };
+    Ok(now)
+}
+
+/// The lines of a candidate's object, which was READ.
+fn take_object<'o, Q: QueuePair>(
+    queue: &'o mut Q,
+    slot: Slot,
+    candidate: Candidate,
+    room: &'o mut Vec<Line>,
+) -> Result<&'o [Line], FlexError> {
+    room.resize(candidate.object.place.lines.into(), Line::ZERO);
+    Ok(queue.view_read(slot, room)?)
 }

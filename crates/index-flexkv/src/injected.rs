@@ -7,6 +7,12 @@ farsight_base::bugs! {
     GENERATION_NOT_COMPARED = "GenerationNotCompared";
     /// A remove does not say which version it removed.
     REMOVED_VERSION_FORGOTTEN = "RemovedVersionForgotten";
+    /// A look believes an address without its slot.
+    SLOT_NOT_COMPARED = "SlotNotCompared";
+    /// A slot is swapped beside the WRITE of its object where no order is promised.
+    SWAPPED_BESIDE_WRITE = "SwappedBesideWrite";
+    /// An insert READs the buckets beside its reservation where no order is promised.
+    READ_BESIDE_RESERVATION = "ReadBesideReservation";
     /// An object is freed before its slot is another's.
     FREED_BEFORE_REPLACED = "FreedBeforeReplaced";
 }

@@ -5,7 +5,9 @@
 //!
 //! Protocol, once the object is written:
 //! 1. Compare a free slot with zero, and swap it for the object's word, *reserved*. Readers see no key there.
-//! 2. READ both buckets again, and the objects of slots with the key's fingerprint.
+//! 2. READ both buckets again: in the same batch, where a READ executes behind the atomics before it
+//!    ([`read_after_atomic`](farsight_fabric::Guarantees::read_after_atomic)). READ the objects of slots with
+//!    the key's fingerprint.
 //! 3. A live slot has the key: give the own slot up, and begin the write anew. It finds the key.
 //! 4. Another slot is reserved for the key. At a lower place: give the own slot up, and begin anew later. At
 //!    a higher one, or if the other one stays: swap that slot for zero, whose writer begins anew.
@@ -22,10 +24,13 @@ use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{Buckets, Object};
+use crate::look::{Buckets, KEY_LINES, Object};
 use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
+
+/// The verb of a slot's compare-and-swap; others are those of buckets and of the object that is written.
+const SWAP_VERB: usize = KEY_LINES + 1;
 
 /// Attempts of a write after which a slot that another one has reserved is cleared, wherever it is.
 const PATIENT_ATTEMPTS: u32 = 8;
@@ -62,7 +67,7 @@ impl FlexSession {
         let Some(place) = buckets.free(of) else {
             return self.make_room(slot, (key, of), buckets, attempt).await;
         };
-        if !self.swap(slot, (key, of), place, HashSlot::default(), reserved).await? {
+        if !self.reserve(slot, (key, of), (place, reserved), buckets).await? {
             return Ok(false);
         }
         for _ in 0..ROUNDS_MAX {
@@ -70,18 +75,45 @@ impl FlexSession {
                 Rival::None => {
                     // Another pair of the key may have come and gone since it was looked for.
                     self.ready(slot, (key, of), object, value, buckets.removed_version(of)).await?;
-                    return self.swap(slot, (key, of), place, reserved, live).await;
+                    let is_live = self.swap(slot, (key, of), place, reserved, live).await?;
+                    if is_live {
+                        self.remember(key, of, place, live, object.version);
+                    }
+                    return Ok(is_live);
                 }
                 Rival::Reserved(other) if place < other.place || attempt >= PATIENT_ATTEMPTS => {
                     // Its writer begins anew, unless it was quicker: the next look tells.
                     let word = HashSlot::reserved(other.object);
                     self.swap(slot, (key, of), other.place, word, HashSlot::default()).await?;
+                    self.read_buckets(slot, of, buckets).await?;
                 }
                 Rival::Live | Rival::Reserved(_) | Rival::Unknown => break,
             }
         }
         self.swap(slot, (key, of), place, reserved, HashSlot::default()).await?;
         Ok(false)
+    }
+
+    /// Takes a free slot, and READs both buckets behind that. False if the slot is not free any more.
+    async fn reserve<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        (key, of): (u64, KeyLines),
+        (place, reserved): (SlotPlace, HashSlot),
+        buckets: &mut Buckets,
+    ) -> Result<bool, FlexError> {
+        let is_in_order = Q::GUARANTEES.read_after_atomic;
+        #[cfg(injected)]
+        let is_in_order = is_in_order || injected::READ_BESIDE_RESERVATION.is_injected();
+        self.post_swap(slot, of, place, (HashSlot::default(), reserved));
+        if !is_in_order {
+            slot.completed().await;
+        }
+        self.post_buckets(slot, of);
+        slot.completed().await;
+        let is_reserved = take_swapped(slot, (key, of), HashSlot::default())?;
+        buckets.take(slot, of)?;
+        Ok(is_reserved)
     }
 
     /// Gives slots up that others have reserved, where no slot is free. False, unless there are none of them.
@@ -107,7 +139,7 @@ impl FlexSession {
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         (key, of): (u64, KeyLines),
-        buckets: &mut Buckets,
+        buckets: &Buckets,
         own: (SlotPlace, HashSlot),
         attempt: u32,
     ) -> Result<Rival, FlexError> {
@@ -115,9 +147,6 @@ impl FlexSession {
         if injected::BUCKETS_NOT_READ_AGAIN.is_injected() {
             return Ok(Rival::None);
         }
-        self.post_buckets(slot, of);
-        slot.completed().await;
-        buckets.take(slot, of)?;
         if buckets.word(of, own.0) != Some(own.1) {
             return Ok(Rival::Unknown);
         }
@@ -152,10 +181,30 @@ impl FlexSession {
         expected: HashSlot,
         new: HashSlot,
     ) -> Result<bool, FlexError> {
-        let at = self.table.slot_address(of.node, place);
-        slot.post_compare_swap(of.node, 0, at, expected.0, new.0);
+        self.post_swap(slot, of, place, (expected, new));
         slot.completed().await;
-        let found = slot.take_word(of.node, 0).map_err(|source| FlexError::of_swap(key, source))?;
-        Ok(found == expected.0)
+        take_swapped(slot, (key, of), expected)
     }
+
+    /// Posts the compare-and-swap of a slot.
+    pub(crate) fn post_swap<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: KeyLines,
+        place: SlotPlace,
+        (expected, new): (HashSlot, HashSlot),
+    ) {
+        let at = self.table.slot_address(of.node, place);
+        slot.post_compare_swap(of.node, SWAP_VERB, at, expected.0, new.0);
+    }
+}
+
+/// Whether the slot had the expected word.
+pub(crate) fn take_swapped<Q: QueuePair>(
+    slot: &PoolSlot<'_, '_, Q>,
+    (key, of): (u64, KeyLines),
+    expected: HashSlot,
+) -> Result<bool, FlexError> {
+    let found = slot.take_word(of.node, SWAP_VERB).map_err(|source| FlexError::of_swap(key, source))?;
+    Ok(found == expected.0)
 }

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod engine;
 mod error;
 mod get;
@@ -31,12 +32,14 @@ pub mod injected;
 mod insert;
 mod look;
 mod object;
+mod recall;
 mod session;
 mod stock;
 mod table;
 mod versions;
 mod write;
 
+pub use addresses::Addresses;
 pub use engine::FlexEngine;
 pub use error::FlexError;
 pub use session::FlexSession;

@@ -21,6 +21,7 @@ use farsight_layout::value_block::{BlockFault, ValueBlock};
 
 #[cfg(injected)]
 use crate::injected;
+use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
@@ -141,6 +142,18 @@ impl FlexSession {
         }
     }
 
+    /// READs both combined buckets.
+    pub(crate) async fn read_buckets<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: KeyLines,
+        buckets: &mut Buckets,
+    ) -> Result<(), FlexError> {
+        self.post_buckets(slot, of);
+        slot.completed().await;
+        buckets.take(slot, of)
+    }
+
     /// Finds the key among the objects that its buckets name; its object is left in `object`. `Err(None)` if
     /// a slot and its object do not fit: the buckets have to be read again.
     pub(crate) async fn find<Q: QueuePair>(
@@ -156,7 +169,7 @@ impl FlexSession {
         for candidate in candidates.iter() {
             match self.read_object(slot, (key, of.node), *candidate, object).await? {
                 Object::OfKey(version) => {
-                    return Ok(Found::Settled(Looked::Present { found: *candidate, version }));
+                    return Ok(Found::Settled(self.present(key, of, *candidate, version)));
                 }
                 Object::OfOther => {}
                 Object::Stale(fault) => stale = Some((*candidate, fault)),
@@ -195,12 +208,13 @@ impl FlexSession {
         object: &mut Vec<Line>,
     ) -> Result<Looked, FlexError> {
         let of = self.table.lines_of(&key.to_le_bytes());
+        if let Some(looked) = self.recall(slot, (key, of), &mut NewObject::default(), object).await? {
+            return Ok(looked);
+        }
         let mut buckets = Buckets::default();
         let mut stale_before = None;
         for attempt in 0..ATTEMPTS_MAX {
-            self.post_buckets(slot, of);
-            slot.completed().await;
-            buckets.take(slot, of)?;
+            self.read_buckets(slot, of, &mut buckets).await?;
             match self.find(slot, (key, of), &buckets, object).await? {
                 Found::Settled(looked) => return Ok(looked),
                 Found::Stale(candidate, fault) => {
@@ -255,7 +269,7 @@ pub(crate) enum Found {
 }
 
 /// What was read as the object of a slot.
-fn identify(key: u64, generation: u16, lines: &[Line]) -> Object {
+pub(crate) fn identify(key: u64, generation: u16, lines: &[Line]) -> Object {
     let block = match ValueBlock::parse(bytes_of(lines)) {
         Ok(block) => block,
         Err(fault) => return Object::Stale(fault),

@@ -12,9 +12,11 @@ use farsight_index::{Counters, Kept, OldValues, Writes, distinct};
 use farsight_layout::hash_index::Candidate;
 use farsight_protocol::{Operand, ValueKind, WriteOutcome};
 
+use crate::addresses::HeldAddresses;
+use crate::get::StagedGet;
 use crate::versions::Versions;
 use crate::write::Write;
-use crate::{FlexError, FlexTable, ObjectCalls, Stock};
+use crate::{Addresses, FlexError, FlexTable, ObjectCalls, Stock};
 
 /// Writes side by side.
 const WRITES: usize = 32;
@@ -26,6 +28,7 @@ pub(crate) type Written = Result<WriteOutcome, FlexError>;
 pub struct FlexSession {
     pub(crate) table: FlexTable,
     pub(crate) stock: Arc<Stock>,
+    pub(crate) addresses: RefCell<HeldAddresses>,
     pub(crate) calls: Box<dyn ObjectCalls>,
     pub(crate) versions: Versions,
     pub(crate) buffers: Buffers,
@@ -39,6 +42,8 @@ pub(crate) struct Buffers {
     lane: RefCell<PinnedMemory>,
     pub(crate) objects: Kept<Vec<Line>>,
     pub(crate) candidates: Kept<Vec<Candidate>>,
+    pub(crate) staged: Kept<Vec<StagedGet>>,
+    pub(crate) rest: Kept<Vec<usize>>,
     keys: Kept<Vec<(u64, usize)>>,
 }
 
@@ -46,12 +51,19 @@ pub(crate) struct Buffers {
 type Done = (Option<Written>, Vec<u8>);
 
 impl FlexSession {
-    /// A session, whose pauses are drawn from `seed`.
+    /// A session, whose pauses are drawn from `seed`. It shares stock and addresses with the others of its
+    /// compute node.
     #[must_use]
-    pub fn new(table: FlexTable, stock: Arc<Stock>, calls: Box<dyn ObjectCalls>, seed: u64) -> Self {
+    pub fn new(
+        table: FlexTable,
+        (stock, addresses): (Arc<Stock>, Arc<Addresses>),
+        calls: Box<dyn ObjectCalls>,
+        seed: u64,
+    ) -> Self {
         Self {
             table,
             stock,
+            addresses: RefCell::new(HeldAddresses::new(addresses)),
             calls,
             versions: Versions::default(),
             buffers: Buffers::default(),
@@ -85,6 +97,7 @@ impl FlexSession {
         old_values: &mut OldValues,
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
+        self.addresses.borrow_mut().refresh();
         let mut rest = writes;
         while !rest.keys.is_empty() {
             // As many as have different keys: two writes of one key would have no order.

@@ -58,14 +58,32 @@ impl FlexSession {
         old: &mut Vec<u8>,
     ) -> Result<WriteOutcome, FlexError> {
         let key = write.key;
-        let (mut buckets, mut lines) = (Buckets::default(), self.object_buffer());
-        let mut stale_before = None;
+        let known = self.known_address(key, of);
         if stores_its_value(write.operation) {
-            self.prepare(slot, object, of.node, (key, write.operand.value), 0)?;
+            let last = known.map_or(0, |address| address.version);
+            self.prepare(slot, object, of.node, (key, write.operand.value), last)?;
         }
+        if let Some(address) = known.filter(|_| replaces_any_value(write.operation))
+            && let Some(outcome) = self.replace_recalled(slot, (key, of), object, address).await?
+        {
+            return Ok(outcome);
+        }
+        let (mut buckets, mut lines) = (Buckets::default(), self.object_buffer());
+        let mut recalled = match known {
+            Some(_) if needs_no_bucket(write.operation) => {
+                self.recall(slot, (key, of), object, &mut lines).await?
+            }
+            _ => None,
+        };
+        let mut stale_before = None;
         for attempt in 0..ATTEMPTS_MAX {
-            self.read_beside(slot, of, object, &mut buckets).await?;
-            match self.find(slot, (key, of), &buckets, &mut lines).await? {
+            let found = if let Some(looked) = recalled.take() {
+                Found::Settled(looked)
+            } else {
+                self.read_beside(slot, of, object, &mut buckets).await?;
+                self.find(slot, (key, of), &buckets, &mut lines).await?
+            };
+            match found {
                 Found::Stale(candidate, fault) => {
                     self.note_stale(key, of.node, &mut stale_before, candidate, fault)?;
                 }
@@ -144,6 +162,9 @@ impl FlexSession {
                     self.note_freed(of.node, found.object.place);
                 }
                 let replaced = self.swap(slot, (key, of), found.place, expected, new).await?;
+                if replaced {
+                    self.remember(key, of, found.place, new, object.version);
+                }
                 (replaced, WriteOutcome::Replaced(object.version), Some(found.object.place))
             }
         };
@@ -169,6 +190,7 @@ impl FlexSession {
         if !self.swap(slot, of, found.place, expected, HashSlot::default()).await? {
             return Ok(Attempt::Again);
         }
+        self.forget(of.0, of.1, expected);
         self.note_freed(of.1.node, found.object.place);
         Ok(Attempt::Done(WriteOutcome::Removed(version)))
     }
@@ -227,6 +249,17 @@ impl FlexSession {
 fn stores_its_value(operation: WriteOperation) -> bool {
     use WriteOperation::{Insert, Put, Swap, Update};
     matches!(operation, Insert | Put | Swap | Update)
+}
+
+/// True if a pair is replaced whatever its value and its version are.
+fn replaces_any_value(operation: WriteOperation) -> bool {
+    matches!(operation, WriteOperation::Put | WriteOperation::Update)
+}
+
+/// True if a pair that is found is replaced or left: a removal has to know of its bucket, and what replaces
+/// any value has tried the address already.
+fn needs_no_bucket(operation: WriteOperation) -> bool {
+    !replaces_any_value(operation) && !matches!(operation, WriteOperation::Remove | WriteOperation::RemoveIf)
 }
 
 /// Refuses to add to what is no integer.

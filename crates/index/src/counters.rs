@@ -21,6 +21,8 @@ pub struct Counters {
     pub fallbacks: u64,
     /// Sub-models fetched into the cache.
     pub sub_models_fetched: u64,
+    /// Operations whose key's address the cache had, and it still held.
+    pub address_hits: u64,
 }
 
 impl AddAssign for Counters {
@@ -33,5 +35,6 @@ impl AddAssign for Counters {
         self.sibling_steps += other.sibling_steps;
         self.fallbacks += other.fallbacks;
         self.sub_models_fetched += other.sub_models_fetched;
+        self.address_hits += other.address_hits;
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use farsight_fabric::Connection;
 use farsight_index::{Access, CacheStats, EngineError};
-use farsight_index_flexkv::{CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, Stock};
+use farsight_index_flexkv::{
+    Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, Stock,
+};
 use farsight_protocol::{ControlRequest, ObjectMemory, Space, TableId, TableInfo, TableLayout};
 
 use super::rolex::call_error;
@@ -13,10 +15,11 @@ use crate::CatalogueError;
 use crate::bulk_load::Load;
 use crate::nodes::Nodes;
 
-/// What this compute node has in hand of the table.
+/// What this compute node has in hand of the table, and what it remembers.
 struct SharedStock {
     table: FlexTable,
     stock: Arc<Stock>,
+    addresses: Arc<Addresses>,
 }
 
 impl ClientEngine for farsight_index::FlexKv {
@@ -40,7 +43,8 @@ impl ClientEngine for farsight_index::FlexKv {
                 table: layout.definition.name.clone(),
                 source: EngineError::Engine(Arc::new(error)),
             })?;
-        Ok(Arc::new(SharedStock { table, stock: Arc::new(Stock::new(infos.len())) }))
+        let (stock, addresses) = (Arc::new(Stock::new(infos.len())), Arc::default());
+        Ok(Arc::new(SharedStock { table, stock, addresses }))
     }
 }
 
@@ -49,14 +53,20 @@ impl SharedStock {
         // All nodes know this compute node before it reads anything.
         let seed = table.nodes.locks()?.draw(1) << 32 | u64::from(table.nodes.locks()?.compute_node());
         let calls = NodeCalls { nodes: Arc::clone(table.nodes), table: table.info().id };
-        let (own, stock) = (self.table.clone(), Arc::clone(&self.stock));
-        Ok(FlexEngine::new(FlexSession::new(own, stock, Box::new(calls), seed)))
+        let shared = (Arc::clone(&self.stock), Arc::clone(&self.addresses));
+        Ok(FlexEngine::new(FlexSession::new(self.table.clone(), shared, Box::new(calls), seed)))
     }
 }
 
 impl<C: Connection> Sharing<C> for SharedStock {
     fn cache_stats(&self) -> CacheStats {
-        CacheStats::default()
+        let memory_bytes = self.addresses.memory_bytes();
+        CacheStats { table_bytes: memory_bytes, memory_bytes, ..CacheStats::default() }
+    }
+
+    fn set_cache_bytes(&self, bytes: u64, _: &TableInfo) -> Result<bool, CatalogueError> {
+        self.addresses.set_bytes(bytes);
+        Ok(true)
     }
 
     fn attach(&self, table: &OpenedTable<'_, C>, _: Access) -> Result<Attachment, CatalogueError> {
