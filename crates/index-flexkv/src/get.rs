@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 
 use farsight_base::Line;
-use farsight_fabric::{QueuePair, ReadMode, Slot};
+use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_index::Answers;
 use farsight_layout::hash_index::{COMBINED_BUCKETS, Candidate, HashSlot};
 
@@ -76,7 +76,7 @@ impl Answering<'_> {
 }
 
 /// The slots of a key in each queue: of its first READ, of its second.
-fn slots(index: usize) -> [Slot; 2] {
+pub(crate) fn slots(index: usize) -> [Slot; 2] {
     [2 * index, 2 * index + 1]
 }
 
@@ -154,41 +154,50 @@ impl FlexSession {
         staged: &mut [StagedGet],
         answering: &mut Answering<'_>,
     ) -> Result<(), FlexError> {
-        let mut object = self.object_buffer();
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
             let (of, queue) = (staged.of, &mut queues[staged.of.node]);
-            let candidate = match staged.awaited {
+            staged.awaited = match staged.awaited {
                 Awaited::Recalled(address, candidate) => {
-                    let now = take_slot(queue, index, address)?;
-                    if now == address.word {
-                        let lines = take_object(queue, slots(index)[1], candidate, &mut object)?;
-                        let found = identify(*key, candidate.object.place.generation, lines);
-                        staged.awaited = Awaited::Look;
-                        if let Object::OfKey(version) = found {
-                            self.count(|counters| counters.address_hits += 1);
-                            answering.answer(first + index, *key, version, lines)?;
-                            staged.awaited = Awaited::Nothing;
-                        }
-                        continue;
-                    }
-                    self.forget(*key, of, address.word);
-                    // Any other object may be the key's, and if not, its buckets say more.
-                    let named = self.named(of, address.place, now).map(|(candidate, _)| candidate);
-                    named.map_or(Awaited::Look, Awaited::Object)
+                    let place = (index, first + index);
+                    self.take_recalled(queue, place, (*key, of), (address, candidate), answering)?
                 }
                 _ => self.take_buckets(queue, index, of)?,
             };
-            staged.awaited = candidate;
-            if let Awaited::Object(candidate) = candidate {
-                let Some(at) = self.table.object_address(of.node, candidate.object.place) else {
-                    staged.awaited = Awaited::Look;
-                    continue;
-                };
-                let lines = candidate.object.place.lines;
-                queue.post_read(slots(index)[0], at, lines.into(), ReadMode::Plain);
+            let Awaited::Object(Candidate { object, .. }) = staged.awaited else { continue };
+            if let Some(at) = self.table.object_address(of.node, object.place) {
+                queue.post_read(slots(index)[0], at, object.place.lines.into(), ReadMode::Plain);
+            } else {
+                staged.awaited = Awaited::Look;
             }
         }
         Ok(())
+    }
+
+    /// Answers a key by the object that was remembered, if its slot names that still. `index` is the key's
+    /// number among those under way, and in the batch.
+    fn take_recalled<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        index: (usize, usize),
+        (key, of): (u64, KeyLines),
+        (address, candidate): (Address, Candidate),
+        answering: &mut Answering<'_>,
+    ) -> Result<Awaited, FlexError> {
+        let now = take_slot(queue, index.0, address)?;
+        if now != address.word {
+            self.forget(key, of, address.word);
+            // Another object there may be the key's. If it is not, the buckets tell.
+            let named = self.named(of, address.place, now).map(|(candidate, _)| candidate);
+            return Ok(named.map_or(Awaited::Look, Awaited::Object));
+        }
+        let mut object = self.object_buffer();
+        let lines = take_object(queue, slots(index.0)[1], candidate, &mut object)?;
+        let Object::OfKey(version) = identify(key, candidate.object.place.generation, lines) else {
+            return Ok(Awaited::Look);
+        };
+        self.count(|counters| counters.address_hits += 1);
+        answering.answer(index.1, key, version, lines)?;
+        Ok(Awaited::Nothing)
     }
 
     /// What buckets say that were READ.
@@ -261,10 +270,10 @@ impl FlexSession {
 }
 
 /// Sends what was posted, and waits until it is complete.
-fn ring<Q: QueuePair>(queues: &mut [Q]) -> Result<(), FlexError> {
+pub(crate) fn ring<Q: QueuePair>(queues: &mut [Q]) -> Result<(), FabricError> {
     // Each before any is waited for: one round trip for all nodes.
     queues.iter_mut().try_for_each(Q::doorbell)?;
-    Ok(queues.iter_mut().try_for_each(Q::drain)?)
+    queues.iter_mut().try_for_each(Q::drain)
 }
 
 /// The word of a slot whose line was READ.

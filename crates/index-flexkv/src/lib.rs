@@ -18,6 +18,9 @@
 //! 4. The key is not there: insert it ([`insert`]).
 //! 5. The object that was replaced is freed by its node's processor, many with one call ([`stock`]).
 //!
+//! A key that was seen lately takes fewer steps: its address is remembered ([`addresses`]) and compared with
+//! its slot, by the same verbs that use it ([`recall`]).
+//!
 //! What a compute node leaves that ends between any two steps: an object that no slot names, or a slot that
 //! is reserved. Its node finds both, and frees them.
 
@@ -33,6 +36,7 @@ mod insert;
 mod look;
 mod object;
 mod recall;
+mod replace;
 mod session;
 mod stock;
 mod table;

@@ -3,6 +3,8 @@
 //! Invariant: the memory is unpublished until a slot names it as live. An object that was not published is
 //! overwritten, or its memory goes back.
 
+use farsight_base::RemoteAddress;
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
 use farsight_layout::hash_index::{OBJECT_LINES_MAX, ObjectPlace, ObjectRef};
@@ -94,9 +96,9 @@ impl NewObject {
 
 impl FlexSession {
     /// Makes `object` that of a pair on `node`, with a version above `last`. It is not written yet.
-    pub(crate) fn prepare<Q: QueuePair>(
+    pub(crate) fn prepare(
         &self,
-        slot: &PoolSlot<'_, '_, Q>,
+        now: MonotonicNs,
         object: &mut NewObject,
         node: usize,
         (key, value): (u64, &[u8]),
@@ -106,7 +108,7 @@ impl FlexSession {
         let too_long =
             || FlexError::Operand { key, got_bytes: value.len(), max_bytes: self.table.values().bytes_max() };
         let lines = object_lines(&key_bytes, value.len()).ok_or_else(too_long)?;
-        let version = self.versions.above(last, slot.now())?;
+        let version = self.versions.above(last, now)?;
         if object.memory.is_some_and(|memory| memory.lines != lines) {
             self.abandon(node, object);
         }
@@ -137,8 +139,14 @@ impl FlexSession {
         node: usize,
         verb: usize,
     ) {
+        let (to, words) = self.object_words(object, node);
+        slot.post_write(node, verb, to, words);
+    }
+
+    /// Where a prepared object is to be written, and what.
+    pub(crate) fn object_words<'o>(&self, object: &'o NewObject, node: usize) -> (RemoteAddress, &'o [u64]) {
         let address = self.table.object_address(node, place_of(object.memory()));
-        slot.post_write(node, verb, address.expect("checked when it was prepared"), &object.words);
+        (address.expect("checked when it was prepared"), &object.words)
     }
 
     /// Gives an object's memory back: no slot names it, or ever named it as live.

@@ -88,23 +88,47 @@ impl FlexSession {
         slot: &PoolSlot<'_, '_, Q>,
         (key, of): (u64, KeyLines),
         object: &mut NewObject,
-        Address { place, word, .. }: Address,
+        address: Address,
     ) -> Result<Option<WriteOutcome>, FlexError> {
-        let Some((before, _)) = self.named(of, place, word) else { return Ok(None) };
-        let new = HashSlot::live(object.reference(&key.to_le_bytes()));
+        let Some(swap) = self.begin_replacement((key, of), object, address) else { return Ok(None) };
+        let words = (address.place, address.word, swap.1);
+        let is_swapped = self.write_and_swap(slot, (key, of), object, words).await?;
+        Ok(self.end_replacement((key, of), object, address, swap, is_swapped))
+    }
+
+    /// What a replacement by an address replaces, and by which word; `None` if the address is of no use.
+    pub(crate) fn begin_replacement(
+        &self,
+        (key, of): (u64, KeyLines),
+        object: &NewObject,
+        Address { place, word, .. }: Address,
+    ) -> Option<(Candidate, HashSlot)> {
+        let (before, _) = self.named(of, place, word)?;
         #[cfg(injected)]
         if injected::FREED_BEFORE_REPLACED.is_injected() {
             self.note_freed(of.node, before.object.place);
         }
-        if !self.write_and_swap(slot, (key, of), object, (place, word, new)).await? {
+        Some((before, HashSlot::live(object.reference(&key.to_le_bytes()))))
+    }
+
+    /// Notes what became of a replacement; `None` if another write came first.
+    pub(crate) fn end_replacement(
+        &self,
+        (key, of): (u64, KeyLines),
+        object: &mut NewObject,
+        Address { place, word, .. }: Address,
+        (before, new): (Candidate, HashSlot),
+        is_swapped: bool,
+    ) -> Option<WriteOutcome> {
+        if !is_swapped {
             self.forget(key, of, word);
             self.count(|counters| counters.retries += 1);
-            return Ok(None);
+            return None;
         }
         self.count(|counters| counters.address_hits += 1);
         self.remember(key, of, place, new, object.version);
         self.publish(of.node, object, Some(before.object.place));
-        Ok(Some(WriteOutcome::Replaced(object.version)))
+        Some(WriteOutcome::Replaced(object.version))
     }
 
     /// WRITEs an object, then swaps a slot; false if the slot had another word.

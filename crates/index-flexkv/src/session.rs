@@ -48,7 +48,7 @@ pub(crate) struct Buffers {
 }
 
 /// A write that is done, or not yet, and the value before.
-type Done = (Option<Written>, Vec<u8>);
+pub(crate) type Done = (Option<Written>, Vec<u8>);
 
 impl FlexSession {
     /// A session, whose pauses are drawn from `seed`. It shares stock and addresses with the others of its
@@ -123,31 +123,12 @@ impl FlexSession {
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) -> Result<(), FabricError> {
-        let done: Vec<RefCell<Done>> = writes.keys.iter().map(|_| RefCell::default()).collect();
-        let numbers = writes.iter().enumerate();
-        let width = WRITES.min(writes.keys.len());
-        let outcome = PoolLane::new(queues).run(
-            &mut self.buffers.lane.borrow_mut(),
-            width,
-            numbers,
-            |slot, (index, (key, operand))| {
-                let done = &done[index];
-                async move {
-                    let mut old = Vec::new();
-                    let outcome = match self.operand(writes, key, operand) {
-                        Ok(operand) => {
-                            let write = Write { operation: writes.operation, key, operand };
-                            self.write(&slot, write, &mut old).await
-                        }
-                        Err(error) => Err(error),
-                    };
-                    *done.borrow_mut() = (Some(outcome), old);
-                }
-            },
-        );
-        for (done, key) in done.into_iter().zip(writes.keys) {
-            let (written, old) = done.into_inner();
-            let lost = || outcome.clone().expect_err("a lane ends with all operations or with an error");
+        let mut done = Vec::new();
+        done.resize_with(writes.keys.len(), Done::default);
+        let outcome = self.replace_batch(queues, writes, &mut done);
+        let outcome = outcome.and_then(|()| self.write_rest(queues, writes, &mut done));
+        for ((written, old), key) in done.into_iter().zip(writes.keys) {
+            let lost = || outcome.clone().expect_err("a batch ends with all writes or with an error");
             outcomes
                 .push(written.unwrap_or_else(|| Err(FlexError::Indeterminate { key: *key, source: lost() })));
             if writes.operation.returns_value() {
@@ -157,8 +138,43 @@ impl FlexSession {
         outcome
     }
 
+    /// Executes, side by side, the writes that are not done.
+    fn write_rest<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        done: &mut [Done],
+    ) -> Result<(), FabricError> {
+        let rest: Vec<_> = done.iter_mut().zip(writes.iter()).filter(|(done, _)| done.0.is_none()).collect();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let width = WRITES.min(rest.len());
+        PoolLane::new(queues).run(
+            &mut self.buffers.lane.borrow_mut(),
+            width,
+            rest,
+            |slot, (done, (key, operand))| async move {
+                let mut old = Vec::new();
+                let outcome = match self.operand(writes, key, operand) {
+                    Ok(operand) => {
+                        let write = Write { operation: writes.operation, key, operand };
+                        self.write(&slot, write, &mut old).await
+                    }
+                    Err(error) => Err(error),
+                };
+                *done = (Some(outcome), old);
+            },
+        )
+    }
+
     /// An operand's parts.
-    fn operand<'w>(&self, writes: Writes<'_>, key: u64, operand: &'w [u8]) -> Result<Operand<'w>, FlexError> {
+    pub(crate) fn operand<'w>(
+        &self,
+        writes: Writes<'_>,
+        key: u64,
+        operand: &'w [u8],
+    ) -> Result<Operand<'w>, FlexError> {
         let max_bytes = self.table.values().bytes_max();
         let parts = match self.fixed_bytes() {
             Some(bytes) if operand.len() != writes.operation.operand_bytes(bytes) => None,

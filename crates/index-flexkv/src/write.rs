@@ -61,7 +61,7 @@ impl FlexSession {
         let known = self.known_address(key, of);
         if stores_its_value(write.operation) {
             let last = known.map_or(0, |address| address.version);
-            self.prepare(slot, object, of.node, (key, write.operand.value), last)?;
+            self.prepare(slot.now(), object, of.node, (key, write.operand.value), last)?;
         }
         if let Some(address) = known.filter(|_| replaces_any_value(write.operation))
             && let Some(outcome) = self.replace_recalled(slot, (key, of), object, address).await?
@@ -238,7 +238,7 @@ impl FlexSession {
         if object.is_of(value, last) {
             return Ok(());
         }
-        self.prepare(slot, object, of.node, (key, value), last)?;
+        self.prepare(slot.now(), object, of.node, (key, value), last)?;
         self.post_object(slot, object, of.node, KEY_LINES);
         slot.completed().await;
         object.take_written(slot, of.node, KEY_LINES)
@@ -252,7 +252,7 @@ fn stores_its_value(operation: WriteOperation) -> bool {
 }
 
 /// True if a pair is replaced whatever its value and its version are.
-fn replaces_any_value(operation: WriteOperation) -> bool {
+pub(crate) fn replaces_any_value(operation: WriteOperation) -> bool {
     matches!(operation, WriteOperation::Put | WriteOperation::Update)
 }
 
