@@ -134,8 +134,9 @@ mod costs {
     #[test]
     fn a_remove_is_four_round_trips() {
         let got = write(Addresses::Unknown, WriteOperation::Remove, 0);
-        // The overflow may say enough by then.
-        assert!((3.5..=4.1).contains(&got[0]) && got[2] == 0.0 && (1.5..=2.1).contains(&got[3]), "{got:?}");
+        // The overflow may say enough by then: a compare-and-swap less.
+        assert!((1.5..=2.1).contains(&got[3]), "{got:?}");
+        assert_about("remove", got, [4.0, 5.0, 0.0, got[3]]);
     }
 }
 

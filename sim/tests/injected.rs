@@ -144,6 +144,7 @@ found! {
     a_version_that_comes_again: RemovedVersionForgotten in "hashed" within 200;
     an_address_believed_without_its_slot: SlotNotCompared in "hashed" within 20;
     a_slot_swapped_beside_its_object: SwappedBesideWrite in "hashed" within 200;
+    a_slot_of_an_object_that_was_refused: AtomicBehindRefused in "hashed-names" within 5_000;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 3_000;
@@ -265,12 +266,24 @@ fn an_update_lost_that_nobody_saw() {
 }
 
 /// Four programs write three keys alone, on cards that promise no order.
+fn few_keys(scenario: &mut Scenario) {
+    scenario.keys.truncate(3);
+    (scenario.hot_keys, scenario.filled_keys) = (1, 1);
+    (scenario.programs, scenario.writes_percent, scenario.is_weakest) = (4, 100, true);
+}
+
 #[test]
 fn a_reservation_and_a_look_at_once() {
-    let few_keys = |scenario: &mut Scenario| {
-        scenario.keys.truncate(3);
-        (scenario.hot_keys, scenario.filled_keys) = (1, 1);
-        (scenario.programs, scenario.writes_percent, scenario.is_weakest) = (4, 100, true);
-    };
     assert_is_said(bug("ReadBesideReservation"), "hashed", few_keys, 1_000, "");
+}
+
+/// An insert reads the overflow before a removal and the slot behind it.
+#[test]
+fn a_reservation_that_a_removal_left() {
+    let long_reads = |scenario: &mut Scenario| {
+        few_keys(scenario);
+        (scenario.keys, scenario.programs) = (scenario.keys[..1].to_vec(), 6);
+        scenario.rules = vec![Rule::always(Fault::SpreadRead, 4, 100_000)];
+    };
+    assert_is_said(bug("ReservationsLeft"), "hashed", long_reads, 5_000, "version");
 }

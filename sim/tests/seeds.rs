@@ -74,6 +74,20 @@ fn assert_passes(scenario: &Scenario) {
     }
 }
 
+/// An insert READ an overflow from before a removal and a slot from behind it, by one READ. Its pair had a
+/// version below that of the removed one.
+#[test]
+fn a_removal_within_a_read_leaves_no_lower_version() {
+    assert_passes(&named("hashed-deaths").expect("a scenario").scenario(10_614_027_320));
+}
+
+/// A table was dropped. A client had heard that the region of its objects was withdrawn, and not that of its
+/// index: so a slot came to name an object that was never written.
+#[test]
+fn a_slot_names_nothing_that_was_refused() {
+    assert_passes(&named("hashed-names").expect("a scenario").scenario(672_937_619_894));
+}
+
 /// A compute node was fenced between a split and its count, and no operation of its program failed by that.
 /// The judge took the leaf that training did not hear of for a fault.
 #[test]

@@ -3,10 +3,12 @@
 farsight_base::bugs! {
     /// An insert does not look for another one of its key.
     BUCKETS_NOT_READ_AGAIN = "BucketsNotReadAgain";
-    /// An object counts in whatever life its memory is.
+    /// An object counts in whatever generation its memory is.
     GENERATION_NOT_COMPARED = "GenerationNotCompared";
     /// A remove does not say which version it removed.
     REMOVED_VERSION_FORGOTTEN = "RemovedVersionForgotten";
+    /// A remove leaves the slots that inserts of the key have reserved.
+    RESERVATIONS_LEFT = "ReservationsLeft";
     /// A look believes an address without its slot.
     SLOT_NOT_COMPARED = "SlotNotCompared";
     /// A slot is swapped beside the WRITE of its object where no order is promised.

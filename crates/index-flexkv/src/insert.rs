@@ -11,12 +11,12 @@
 //! 3. A live slot has the key: give the own slot up, and begin the write anew. It finds the key.
 //! 4. Another slot is reserved for the key. At a lower place: give the own slot up, and begin anew later. At
 //!    a higher one, or if the other one stays: swap that slot for zero, whose writer begins anew.
-//! 5. Write the object again if its version is not above what the overflows say was removed.
+//! 5. Write the object again if its version is not above what the overflows say was removed. A removal that
+//!    they do not say yet clears the reservation ([`crate::remove`]).
 //! 6. Compare the own slot with its word, and swap it for the same, *live*. That is the write's effect.
 //!    Somebody else gave the slot up meanwhile: begin anew.
 //!
-//! A writer that ends in between leaves a slot reserved. The next writer of the key gives it up (4), or its
-//! node does once it knows of the end.
+//! A writer that ends in between leaves a slot reserved. The next insert or removal of the key gives it up.
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
@@ -30,7 +30,7 @@ use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
 /// The verb of a slot's compare-and-swap; others are those of buckets and of the object that is written.
-const SWAP_VERB: usize = KEY_LINES + 1;
+pub(crate) const SWAP_VERB: usize = KEY_LINES + 1;
 
 /// Attempts of a write after which a slot that another one has reserved is cleared, wherever it is.
 const PATIENT_ATTEMPTS: u32 = 8;

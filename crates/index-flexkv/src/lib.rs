@@ -36,6 +36,7 @@ mod insert;
 mod look;
 mod object;
 mod recall;
+mod remove;
 mod replace;
 mod session;
 mod stock;

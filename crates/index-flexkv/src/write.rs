@@ -8,7 +8,7 @@ use farsight_base::Line;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
 use farsight_index::{Decision, HeldPair, Undecided, decide_parts};
-use farsight_layout::hash_index::{HashSlot, SlotPlace};
+use farsight_layout::hash_index::HashSlot;
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
 #[cfg(injected)]
@@ -143,7 +143,13 @@ impl FlexSession {
         check_integer(&write, held)?;
         let value = match decide_parts(write.operation, write.operand, held) {
             Decision::Leave(outcome) => return Ok(Attempt::Done(outcome)),
-            Decision::Remove => return self.remove(slot, (key, of), buckets, looked).await,
+            Decision::Remove => {
+                let Looked::Present { found, version } = looked else {
+                    unreachable!("a key that is absent is not removed")
+                };
+                let removed = self.remove(slot, (key, of), buckets, (found, version)).await?;
+                return Ok(removed.map_or(Attempt::Again, Attempt::Done));
+            }
             Decision::Store(value) => value,
         };
         let last = held.map_or_else(|| buckets.removed_version(of), |held| held.version);
@@ -173,57 +179,6 @@ impl FlexSession {
         }
         self.publish(of.node, object, freed);
         Ok(Attempt::Done(outcome))
-    }
-
-    async fn remove<Q: QueuePair>(
-        &self,
-        slot: &PoolSlot<'_, '_, Q>,
-        of: (u64, KeyLines),
-        buckets: &Buckets,
-        looked: Looked,
-    ) -> Result<Attempt, FlexError> {
-        let Looked::Present { found, version } = looked else {
-            unreachable!("a key that is absent is not removed")
-        };
-        let expected = HashSlot::live(found.object);
-        self.note_removed(slot, of, buckets, (found.place, version)).await?;
-        if !self.swap(slot, of, found.place, expected, HashSlot::default()).await? {
-            return Ok(Attempt::Again);
-        }
-        self.forget(of.0, of.1, expected);
-        self.note_freed(of.1.node, found.object.place);
-        Ok(Attempt::Done(WriteOutcome::Removed(version)))
-    }
-
-    /// Makes the group's overflow say that a pair of this version was removed, before it is.
-    async fn note_removed<Q: QueuePair>(
-        &self,
-        slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
-        buckets: &Buckets,
-        (place, version): (SlotPlace, u64),
-    ) -> Result<(), FlexError> {
-        let bucket = buckets.views(of).find(|bucket| bucket.contains(place));
-        let bucket = bucket.expect("the pair was found in one of them");
-        let (at, mut found) =
-            (self.table.index_address(of.node, bucket.overflow_line()), bucket.removed_version());
-        #[cfg(injected)]
-        if injected::REMOVED_VERSION_FORGOTTEN.is_injected() {
-            return Ok(());
-        }
-        for _ in 0..ATTEMPTS_MAX {
-            if found >= version {
-                return Ok(());
-            }
-            slot.post_compare_swap(of.node, 0, at, found, version);
-            slot.completed().await;
-            // Whatever became of it, no pair has changed.
-            let before = std::mem::replace(&mut found, slot.take_word(of.node, 0)?);
-            if found == before {
-                return Ok(());
-            }
-        }
-        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
     }
 
     /// Makes sure that the object stands in its memory, with this value and a version above `last`.
