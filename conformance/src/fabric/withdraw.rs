@@ -113,8 +113,8 @@ fn read_until_withdrawn<Q: QueuePair>(queue: &mut Q, region: RegionId) {
     }
 }
 
-/// A batch that begins a second after the withdrawal fails where it names the region, in every way. The rest
-/// of it, and the queue pair, go on.
+/// A batch that begins a second after the withdrawal fails where it names the region, in every way. So does an
+/// atomic behind a WRITE that does. The rest of the batch, and the queue pair, go on.
 pub fn verbs_of_a_withdrawn_region_say_so<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadWrite);
     fill(&bench.region);
@@ -139,6 +139,8 @@ pub fn verbs_of_a_withdrawn_region_say_so<F: FabricUnderTest>(subject: &F) {
     }
     bench.queue.take_word(4).expect("the other region is there");
     assert_eq!(bench.queue.take_word(6).expect("the other region is there"), 6);
+    assert_publishes_nothing_unwritten(&mut bench.queue, gone.id(), there);
+    assert_eq!(bench.region.words()[8].load(Ordering::Acquire), 8, "6 and 2");
     assert!(gone.words().iter().all(|word| word.load(Ordering::Acquire) == value_of(gone.id())));
     for way in 0..4 {
         assert_withdrawn(read_in_a_way(&mut bench.queue, gone.id(), way), gone.id());
@@ -148,6 +150,15 @@ pub fn verbs_of_a_withdrawn_region_say_so<F: FabricUnderTest>(subject: &F) {
     assert!(place.is_none(), "there is no such place any more");
     assert_eq!(call(&mut bench.queue, 0, &request(Ask::Echo, &[1])), request(Ask::Echo, &[1]));
     read(&mut bench.queue, at(there, 0), ReadMode::Plain, &mut [Line::ZERO]).expect("a READ");
+}
+
+/// An atomic on the region `there` fails as the WRITE before it on a `gone` one.
+fn assert_publishes_nothing_unwritten<Q: QueuePair>(queue: &mut Q, gone: RegionId, there: RegionId) {
+    queue.post_write(0, at(gone, 64), &[1]);
+    queue.post_fetch_add(1, at(there, 64), 4);
+    ring_and_wait(queue, &[0, 1]);
+    assert_withdrawn(queue.take_word(0), gone);
+    assert_withdrawn(queue.take_word(1), there);
 }
 
 /// A queue pair that had READs rung before, and took them late, gets the region's bytes or the error.

@@ -1,7 +1,8 @@
 //! Posted WRITEs and atomics of one batch, until the doorbell executes them.
 //!
 //! Invariant: every target was checked against its region's bounds and rights when it was posted. They
-//! execute in posting order; two WRITEs become visible in that order.
+//! execute in posting order; two WRITEs become visible in that order. An atomic does not execute if the WRITE
+//! before it did not: nobody is to find what was not written.
 
 use std::ops::Range;
 
@@ -63,15 +64,19 @@ impl Mutations {
     }
 
     /// Executes and forgets them. `words(region)` are a region's words, none if the region is no longer
-    /// there; `found` gets what each found, or nothing of a region that was not there.
+    /// there; `found` gets what each found, or nothing if it did not execute.
     pub(crate) fn execute<'r>(
         &mut self,
         words: impl Fn(RegionId) -> &'r [AtomicU64],
         mut found: impl FnMut(usize, Option<u64>),
     ) {
+        let mut is_unwritten = false;
         for (slot, target, pending) in self.pending.drain(..) {
             let words = words(target.region);
-            if words.is_empty() {
+            if matches!(pending, Pending::Write(_)) {
+                is_unwritten = words.is_empty();
+            }
+            if words.is_empty() || is_unwritten {
                 found(slot, None);
                 continue;
             }
@@ -98,5 +103,35 @@ impl Mutations {
             found(slot, Some(word));
         }
         self.written.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_atomic_does_not_execute_behind_a_write_that_did_not() {
+        let (there, gone) = (RegionId(1), RegionId(2));
+        let memory: [AtomicU64; 2] = Default::default();
+        let mut mutations = Mutations::default();
+        for (slot, region, change) in [
+            (0, there, Change::FetchAdd { delta: 1 }),
+            (1, gone, Change::Write(&[9])),
+            (2, there, Change::FetchAdd { delta: 2 }),
+            (3, there, Change::CompareSwap { expected: 1, new: 7 }),
+            (4, there, Change::Write(&[4])),
+            (5, there, Change::FetchAdd { delta: 8 }),
+        ] {
+            mutations.post(slot, Target { region, first: 0 }, change);
+        }
+        let mut outcomes = Vec::new();
+        mutations.execute(
+            |region| if region == there { &memory[..] } else { &[] },
+            |slot, found| outcomes.push((slot, found)),
+        );
+        let expected = [(0, Some(0)), (1, None), (2, None), (3, None), (4, Some(0)), (5, Some(4))];
+        assert_eq!(outcomes, expected);
+        assert_eq!(memory[0].load(Ordering::Relaxed), 12);
     }
 }

@@ -40,7 +40,7 @@ enum Content {
     Word,
     AwaitedCall,
     AnsweredCall,
-    /// A verb that found its region gone.
+    /// A verb that found its region gone, or that of the WRITE that it publishes.
     NoRegion,
     /// A verb that goes nowhere.
     Refused(Refusal),
@@ -178,6 +178,7 @@ impl ShmQueue {
                     // The slot may hold a later verb of the batch by now.
                     _ if posted.content != Content::Word => {}
                     Some(word) => posted.place = word,
+                    // Its region went meanwhile, or that of the WRITE that it publishes.
                     None => posted.content = Content::NoRegion,
                 }
             },

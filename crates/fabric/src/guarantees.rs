@@ -34,7 +34,7 @@ pub struct Guarantees {
     pub read_lines_in_order: bool,
     /// Two WRITEs of one queue pair become visible in posting order.
     pub writes_in_order: bool,
-    /// An atomic posted after a WRITE in one batch executes after it.
+    /// An atomic posted after a WRITE in one batch executes after it, and not if that WRITE was refused.
     pub atomic_after_write: bool,
     /// A READ posted after a `compare_swap` in one batch executes after it.
     pub read_after_atomic: bool,

@@ -3,4 +3,6 @@
 farsight_base::bugs! {
     /// A parked call's ticket answers the call that stands in its place by now.
     TICKET_OUTLIVES_CLIENT = "TicketOutlivesClient";
+    /// An atomic executes though the WRITE that it publishes was refused.
+    ATOMIC_BEHIND_REFUSED = "AtomicBehindRefused";
 }

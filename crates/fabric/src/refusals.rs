@@ -9,6 +9,9 @@
 //! 4. The region's rights, the address, the length or the region's end forbid the verb. That breaks the queue
 //!    pair, as it does on RDMA.
 //!
+//! An atomic publishes what the WRITE before it in its batch wrote. So if that WRITE was refused for its region
+//! (2, 3), the atomic counts as one on a withdrawn region.
+//!
 //! Protocol of a verb that breaks its queue pair: its own slot yields [`FabricError::AccessDenied`], every
 //! verb posted after it [`FabricError::Disconnected`], and so does every doorbell after that batch's own.
 
@@ -70,13 +73,15 @@ struct Breakage {
 pub struct Refusals {
     read_lines_max: usize,
     broken: Option<Box<Breakage>>,
+    /// The batch of the newest WRITE, if that was refused for its region.
+    unwritten: Option<u64>,
 }
 
 impl Refusals {
     /// Of a queue pair whose longest READ has so many lines.
     #[must_use]
     pub const fn new(read_lines_max: usize) -> Self {
-        Self { read_lines_max, broken: None }
+        Self { read_lines_max, broken: None, unwritten: None }
     }
 
     /// True once the queue pair is broken.
@@ -109,8 +114,11 @@ impl Refusals {
         if self.is_broken() {
             return Err(Refusal::Flushed);
         }
-        let region = region.ok_or(Refusal::UnknownRegion)?;
-        if region.is_withdrawn {
+        let region = match region {
+            Some(region) if !region.is_withdrawn => region,
+            gone => return Err(self.refuse_region(batch, verb, gone)),
+        };
+        if self.unwritten.is_some() && self.is_unwritten(batch, verb) {
             return Err(Refusal::Withdrawn);
         }
         let (allowed, unit_bytes, bytes_max) = match verb {
@@ -133,6 +141,28 @@ impl Refusals {
         };
         self.deny(batch, verb, at, length_bytes, reason);
         Err(Refusal::Denied)
+    }
+
+    /// Why a verb of batch `batch` does not reach its region, which is not attached or withdrawn.
+    #[cold]
+    fn refuse_region(&mut self, batch: u64, verb: Verb, region: Option<Extent>) -> Refusal {
+        if verb == Verb::Write {
+            self.unwritten = Some(batch);
+        }
+        region.map_or(Refusal::UnknownRegion, |_| Refusal::Withdrawn)
+    }
+
+    /// Whether the WRITE that a verb of batch `batch` may publish was refused for its region.
+    #[cold]
+    fn is_unwritten(&mut self, batch: u64, verb: Verb) -> bool {
+        #[cfg(injected)]
+        if crate::injected::ATOMIC_BEHIND_REFUSED.is_injected() {
+            return false;
+        }
+        if verb == Verb::Write {
+            self.unwritten = None;
+        }
+        matches!(verb, Verb::CompareSwap | Verb::FetchAdd) && self.unwritten == Some(batch)
     }
 
     /// Breaks the queue pair over a verb of batch `batch`.
@@ -279,6 +309,29 @@ mod tests {
             let (refusal, reason) = outcome(verb, offset_bytes, length_bytes, Some(region));
             assert_eq!(refusal, Err(Refusal::Denied), "{verb:?}");
             assert!(reason.contains(words), "{verb:?}: {reason}");
+        }
+    }
+
+    #[test]
+    fn an_atomic_goes_where_the_write_before_it_goes() {
+        let mut refusals = Refusals::new(LINES_MAX);
+        let mut outcome = |batch, verb, region| refusals.permit(batch, verb, at(0), 8, region);
+        let gone = Some(Extent { is_withdrawn: true, ..OWN });
+        for (unwritten, expected) in [(gone, Refusal::Withdrawn), (None, Refusal::UnknownRegion)] {
+            assert_eq!(outcome(1, Verb::Write, unwritten), Err(expected));
+            for verb in [Verb::CompareSwap, Verb::FetchAdd] {
+                assert_eq!(
+                    outcome(1, verb, Some(OWN)),
+                    Err(Refusal::Withdrawn),
+                    "{verb:?} publishes nothing"
+                );
+            }
+            assert_eq!(outcome(1, Verb::Write, Some(OWN)), Ok(()), "of itself");
+            assert_eq!(outcome(2, Verb::Write, unwritten), Err(expected));
+            assert_eq!(outcome(3, Verb::CompareSwap, Some(OWN)), Ok(()), "another batch's");
+            assert_eq!(outcome(3, Verb::Write, unwritten), Err(expected));
+            assert_eq!(outcome(3, Verb::Write, Some(OWN)), Ok(()));
+            assert_eq!(outcome(3, Verb::CompareSwap, Some(OWN)), Ok(()), "behind a WRITE that goes");
         }
     }
 

@@ -97,7 +97,9 @@ impl ShmQueue {
             Content::Refused(refusal) => self.refusals.error(refusal, region, peer),
             // It was there when the verb was posted.
             Content::NoRegion | Content::PlainRead | Content::StampedRead => {
-                let is_withdrawn = self.regions.get(region).is_some_and(KnownRegion::is_withdrawn);
+                // An atomic whose own region is there has no region for the WRITE that it publishes.
+                let is_withdrawn = (self.regions.get(region))
+                    .is_some_and(|known| known.is_withdrawn() || content == Content::NoRegion);
                 let refusal = if is_withdrawn { Refusal::Withdrawn } else { Refusal::UnknownRegion };
                 self.refusals.error(refusal, region, peer)
             }
