@@ -113,8 +113,8 @@ fn read_until_withdrawn<Q: QueuePair>(queue: &mut Q, region: RegionId) {
     }
 }
 
-/// A batch that begins a second after the withdrawal fails where it names the region, in every way. So does an
-/// atomic behind a WRITE that does. The rest of the batch, and the queue pair, go on.
+/// A batch that begins a second after the withdrawal fails where it names the region, in every way. So does
+/// an atomic behind a WRITE that does. The rest of the batch, and the queue pair, go on.
 pub fn verbs_of_a_withdrawn_region_say_so<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadWrite);
     fill(&bench.region);

@@ -9,8 +9,8 @@
 //! 4. The region's rights, the address, the length or the region's end forbid the verb. That breaks the queue
 //!    pair, as it does on RDMA.
 //!
-//! An atomic publishes what the WRITE before it in its batch wrote. So if that WRITE was refused for its region
-//! (2, 3), the atomic counts as one on a withdrawn region.
+//! An atomic publishes what the WRITE before it in its batch wrote. So if that WRITE was refused for its
+//! region (2, 3), the atomic counts as one on a withdrawn region.
 //!
 //! Protocol of a verb that breaks its queue pair: its own slot yields [`FabricError::AccessDenied`], every
 //! verb posted after it [`FabricError::Disconnected`], and so does every doorbell after that batch's own.

@@ -12,8 +12,8 @@
 //! 3. Swap each reserved slot with the key's fingerprint for zero.
 //! 4. Compare the pair's slot with its word, and swap it for zero. That is the removal's effect.
 //!
-//! Without step 3 an insert could READ the overflow before step 1 and the slot behind step 4, by one READ: its
-//! lines come in any order.
+//! Without step 3 an insert could READ the overflow before step 1 and the slot behind step 4, by one READ:
+//! its lines come in any order.
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
