@@ -178,6 +178,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "FullEndsStep",
     "UnusedImagesKept",
     "ReadBesideReservation",
+    "ReservationsLeft",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,
