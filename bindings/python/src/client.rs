@@ -119,6 +119,12 @@ impl Client {
         serde_json::to_string(&nodes).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// Makes a snapshot of each table in the server's directory, and waits until they are durable.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<()> {
+        let client = self.client()?;
+        py.detach(|| client.snapshot()).map_err(|error| error::catalogue(&error))
+    }
+
     /// Ends the connection, once the last table of it is gone too.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.open.lock().unwrap_or_else(PoisonError::into_inner).take()));

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{Addresses, ConnectOptions, PoolTraining, ServerBuilder, ServerUrl};
+use farsight::{Ack, Addresses, ConnectOptions, PoolTraining, ServerBuilder, ServerUrl};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -17,10 +18,17 @@ pub(crate) struct Server {
     running: Mutex<Option<(Vec<PoolTraining>, farsight::Server)>>,
 }
 
-fn builder(
-    socket: Option<PathBuf>,
+/// What is said of a server in numbers.
+struct Limits {
     workers: Option<usize>,
     table_memory_bytes: Option<u64>,
+    memory_limit_bytes: Option<u64>,
+}
+
+fn builder(
+    socket: Option<PathBuf>,
+    limits: &Limits,
+    data: Option<(PathBuf, &str)>,
     listen: Vec<String>,
     allow_plaintext: bool,
 ) -> PyResult<ServerBuilder> {
@@ -31,13 +39,27 @@ fn builder(
     if let Some(socket) = socket {
         builder = builder.socket(socket);
     }
-    if let Some(workers) = workers {
+    if let Some(workers) = limits.workers {
         builder = builder.workers(workers);
     }
-    if let Some(bytes) = table_memory_bytes {
+    if let Some(bytes) = limits.table_memory_bytes {
         builder = builder.table_memory_bytes(bytes);
     }
+    if let Some(bytes) = limits.memory_limit_bytes {
+        builder = builder.memory_limit_bytes(bytes);
+    }
+    if let Some((directory, ack)) = data {
+        builder = builder.data(directory, ack_of(ack)?);
+    }
     Ok(builder)
+}
+
+fn ack_of(name: &str) -> PyResult<Ack> {
+    match name {
+        "durable" => Ok(Ack::Durable),
+        "memory" => Ok(Ack::Memory),
+        _ => Err(PyValueError::new_err(format!("ack is \"durable\" or \"memory\", got {name:?}"))),
+    }
 }
 
 fn texts(urls: &[ServerUrl]) -> Vec<String> {
@@ -51,15 +73,21 @@ fn stopped(result: Result<(), farsight::ShutdownError>) -> PyResult<()> {
 #[pymethods]
 impl Server {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "what a server is, as the package has it")]
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
         workers: Option<usize>,
         table_memory_bytes: Option<u64>,
+        memory_limit_bytes: Option<u64>,
+        data: Option<PathBuf>,
+        ack: &str,
         listen: Vec<String>,
         allow_plaintext: bool,
     ) -> PyResult<Self> {
-        let builder = builder(socket, workers, table_memory_bytes, listen, allow_plaintext)?;
+        let limits = Limits { workers, table_memory_bytes, memory_limit_bytes };
+        let data = data.map(|directory| (directory, ack));
+        let builder = builder(socket, &limits, data, listen, allow_plaintext)?;
         let server = py.detach(|| builder.start()).map_err(|error| error::starting(&error))?;
         let connect = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
         Ok(Self { urls: texts(server.urls()), connect, running: Mutex::new(Some((Vec::new(), server))) })

@@ -81,6 +81,25 @@ def test_a_full_table_refuses(tmp_path: Path) -> None:
                 table.put(1 << 40, bytes(256))
 
 
+def test_a_server_of_too_little_memory_refuses(tmp_path: Path) -> None:
+    with farsight.Server(tmp_path / "s", table_memory_bytes=1 << 30, memory_limit_bytes=192 << 20) as server:
+        with farsight.connect(server.url) as client:
+            table = client.create_table("large", 256)
+            keys, values = np.arange(1 << 20), np.zeros(1 << 20, "V256")
+            with pytest.raises(farsight.RefusedError, match="did not take .*: NoMemory"):
+                table.put_many(keys, values)
+
+
+def test_a_server_says_what_it_cannot_keep(tmp_path: Path, client: farsight.Client) -> None:
+    with pytest.raises(ValueError, match="ack is .*got \"later\""):
+        farsight.Server(tmp_path / "s", data=tmp_path / "data", ack="later")  # type: ignore[arg-type]
+    with farsight.Server(tmp_path / "s", data=tmp_path / "data"):
+        with pytest.raises(farsight.ConnectError):
+            farsight.Server(tmp_path / "other", data=tmp_path / "data")
+    with pytest.raises(farsight.TableError, match="in memory alone: start it with --data DIR"):
+        client.snapshot()
+
+
 def test_a_dead_server_is_noticed(serving: Serving) -> None:
     client = farsight.connect(serving.url)
     table = client.create_table("t", np.float64)

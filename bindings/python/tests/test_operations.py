@@ -256,6 +256,22 @@ def test_over_tcp_and_over_shared_memory(tmp_path: Path) -> None:
             assert (values[found] == keys + 1).all()
 
 
+def test_a_server_with_a_directory_has_its_tables_again(tmp_path: Path) -> None:
+    keys = np.arange(0, 3000, 3, dtype=np.uint64)
+    data = tmp_path / "data"
+
+    def start(**options: Any) -> farsight.Server:
+        return farsight.Server(tmp_path / "s", table_memory_bytes=1 << 20, data=data, **options)
+
+    with start() as server, farsight.connect(server.url) as client:
+        client.create_table("t", np.uint64).put_many(keys[:500], keys[:500] + 1)
+        client.snapshot()
+        client.table("t", np.uint64).put_many(keys[500:], keys[500:] + 1)
+    with start(ack="memory") as server, farsight.connect(server.url) as client:
+        found_keys, values = client.table("t", np.uint64).scan(limit=2000)
+        assert (found_keys == keys).all() and (values == keys + 1).all()
+
+
 def test_tables_are_dropped_renamed_and_swapped(client: farsight.Client, store: Store) -> None:
     def make(name: str, value: float) -> farsight.Table:
         table = client.create_table(name, np.float64, engine=store.engine)

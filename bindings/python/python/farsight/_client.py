@@ -233,6 +233,16 @@ class Client:
         nodes: list[dict[str, Any]] = json.loads(self._native.stats())
         return nodes[0] if len(nodes) == 1 else {"nodes": nodes}
 
+    def snapshot(self) -> None:
+        """Makes a snapshot of each table in the server's directory of data, and waits until they are durable.
+
+        The server recovers from them, and its log before them goes. Readers and writers go on meanwhile.
+
+        Raises:
+            TableError: The server keeps no data, or that failed.
+        """
+        self._native.snapshot()
+
     def close(self) -> None:
         """Ends the connection; nothing if it is closed."""
         self._native.close()

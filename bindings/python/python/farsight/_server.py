@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from . import _native
 
@@ -15,13 +15,19 @@ class Server:
 
     It listens at `socket` and at the addresses of `listen`, as in ``tcp://127.0.0.1:7474``; without either,
     where ``farsight serve`` does. `allow_plaintext` serves TCP to other machines, where whoever is on the way can
-    read and change everything. Tables are in memory, each takes at most `table_memory_bytes`, and they end with
-    the server. As a context manager it stops at the end.
+    read and change everything. Tables are in memory, each takes at most `table_memory_bytes`, and the process takes
+    at most `memory_limit_bytes`: without that nine tenths of what the machine has left. As a context manager it
+    stops at the end.
+
+    Tables end with the server, unless it keeps them in the directory `data`: a server that is started there later
+    has them. Then a write is acknowledged once it is ``"durable"``, or with `ack` ``"memory"`` before that: a crash
+    of the machine may lose the last 50 ms. Tables are of XStore then, and of one node.
 
     Several servers are a pool: clients connect to all of them, ``farsight.connect(f"{first.url},{second.url}")``,
     always in the same order. When one of them stops, its part of every table is gone, and the pool with it.
 
-    Raises `ConnectError` if it cannot listen there, `ValueError` for a URL that is none.
+    Raises `ConnectError` if it cannot listen there, or `data` is another server's, `ValueError` for a URL or an `ack`
+    that is none.
     """
 
     def __init__(
@@ -30,10 +36,15 @@ class Server:
         *,
         workers: int | None = None,
         table_memory_bytes: int | None = None,
+        memory_limit_bytes: int | None = None,
+        data: str | PathLike[str] | None = None,
+        ack: Literal["durable", "memory"] = "durable",
         listen: Sequence[str] = (),
         allow_plaintext: bool = False,
     ) -> None:
-        self._native = _native.Server(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
+        self._native = _native.Server(
+            socket, workers, table_memory_bytes, memory_limit_bytes, data, ack, list(listen), allow_plaintext
+        )
 
     @property
     def url(self) -> str:
