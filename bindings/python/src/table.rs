@@ -1,6 +1,6 @@
 //! A table: bytes of keys and values in, bytes out.
 
-use farsight::{Neighbour, Operand, WriteOperation, WriteOutcome};
+use farsight::{Neighbour, Operand, WriteError, WriteOperation, WriteOutcome};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -123,7 +123,7 @@ impl Table {
         }
         let values: Vec<&[u8]> = values.chunks_exact(self.value_bytes()).collect();
         let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
-        self.check_refusals(&outcomes)?;
+        self.check_refusals(operation, &outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
     }
 
@@ -147,7 +147,7 @@ impl Table {
         let operands = operands.chunks_exact(operation.operand_bytes(value_bytes));
         let operands: Vec<_> = operands.map(|operand| Operand::of_one_size(operation, operand)).collect();
         let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
-        self.check_refusals(&done.outcomes)?;
+        self.check_refusals(operation, &done.outcomes)?;
         let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
         let returned = if operation.returns_value() { keys.len() } else { 0 };
         let (mut values, mut found) = (vec![0; returned * value_bytes], vec![0; returned]);
@@ -236,7 +236,7 @@ impl Table {
         let (operation, keys) = (parse(operation)?, copied::<u64>(py, keys)?);
         let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
         let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
-        self.check_refusals(&outcomes)?;
+        self.check_refusals(operation, &outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
     }
 
@@ -254,7 +254,7 @@ impl Table {
         let operands = arguments.iter().zip(&values);
         let operands: Vec<_> = operands.map(|(argument, value)| Operand { argument, value }).collect();
         let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
-        self.check_refusals(&done.outcomes)?;
+        self.check_refusals(operation, &done.outcomes)?;
         let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
         let returned = if operation.returns_value() { keys.len() } else { 0 };
         let old = |index| done.exchanges.old(index).map(|old| PyBytes::new(py, old));
@@ -278,17 +278,17 @@ impl Table {
 type WithValues<'py> = (Bound<'py, PyByteArray>, Vec<Option<Bound<'py, PyBytes>>>);
 
 impl Table {
-    fn check_refusals(&self, outcomes: &[WriteOutcome]) -> PyResult<()> {
+    /// Fails as the first of the writes that the server did not take.
+    fn check_refusals(&self, operation: WriteOperation, outcomes: &[WriteOutcome]) -> PyResult<()> {
         let mut failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| match outcome {
-            WriteOutcome::Failed(code) => Some((index, code)),
+            WriteOutcome::Failed(code) => Some((index, *code)),
             _ => None,
         });
         let Some((first, code)) = failed.next() else { return Ok(()) };
         let (count, all) = (1 + failed.count(), outcomes.len());
-        Err(error::RefusedError::new_err(format!(
-            "table {:?} did not take {count} of {all} writes; the first is number {first}: {code:?}",
-            self.name()
-        )))
+        let refused = WriteError::Refused { table: self.name().to_owned(), operation, code };
+        let text = format!("{count} of {all} writes were not done, first number {first}: {refused}");
+        Err(error::RefusedError::new_err(text))
     }
 
     fn check_sizes(&self, keys: &[u64], values: &[u8]) -> PyResult<()> {
