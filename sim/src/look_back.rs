@@ -48,7 +48,8 @@ pub(crate) fn look_back<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String
     look_with_fresh_cache(plan)
 }
 
-/// Reads everything by calls and without, whatever memory has lost: the server scrubs what it meets.
+/// Reads everything by calls and without, whatever memory has lost: the server scrubs what it meets. A look-up
+/// meets the lines that it needs, a scan those of every leaf.
 pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
     for access in [Access::Rpc, Access::OneSided] {
         let plan = Arc::new(Plan { access, ..plan.again() });
@@ -56,6 +57,7 @@ pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<(), St
         for keys in plan.keys.chunks(BATCH_OF_READS) {
             reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
         }
+        reader.scan_from(&[Scan::EVERYTHING]).map_err(|_| broken(&"a scan failed"))?;
     }
     Ok(())
 }

@@ -81,6 +81,13 @@ fn a_removal_within_a_read_leaves_no_lower_version() {
     assert_passes(&named("hashed-deaths").expect("a scenario").scenario(10_614_027_320));
 }
 
+/// Memory lost a bit of a line that only look-ups in passing needed, which the server makes by its tree. The
+/// judge took what they cost for a model that leads astray.
+#[test]
+fn a_damaged_line_that_no_call_meets_is_scrubbed_by_a_scan() {
+    assert_passes(&named("decay").expect("a scenario").scenario(603_840_003_246));
+}
+
 /// A table was dropped. A client had heard that the region of its objects was withdrawn, and not that of its
 /// index: so a slot came to name an object that was never written.
 #[test]
