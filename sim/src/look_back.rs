@@ -48,8 +48,8 @@ pub(crate) fn look_back<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String
     look_with_fresh_cache(plan)
 }
 
-/// Reads everything by calls and without, whatever memory has lost: the server scrubs what it meets. A look-up
-/// meets the lines that it needs, a scan those of every leaf.
+/// Reads everything by calls and without, whatever memory has lost: the server scrubs what it meets. A
+/// look-up meets the lines that it needs, a scan those of every leaf.
 pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
     for access in [Access::Rpc, Access::OneSided] {
         let plan = Arc::new(Plan { access, ..plan.again() });
