@@ -81,8 +81,8 @@ fn a_removal_within_a_read_leaves_no_lower_version() {
     assert_passes(&named("hashed-deaths").expect("a scenario").scenario(10_614_027_320));
 }
 
-/// Memory lost a bit of a line that only look-ups in passing needed, which the server makes by its tree. The
-/// judge took what they cost for a model that leads astray.
+/// Memory lost a bit of a line that only clients needed, which passed the leaf on the way to its sibling. The
+/// server finds that by its tree and never met the line. The judge took the READs for those of a bad model.
 #[test]
 fn a_damaged_line_that_no_call_meets_is_scrubbed_by_a_scan() {
     assert_passes(&named("decay").expect("a scenario").scenario(603_840_003_246));

@@ -196,6 +196,8 @@ impl HostedTable for FlexTable {
             let lines = region.words().len() / WORDS_PER_LINE;
             RegionInfo { space, id: region.id().0, capacity: u32::try_from(lines).unwrap_or(u32::MAX) }
         };
+        // The order in which they are withdrawn: no swap of a slot executes over TCP once the WRITE of its
+        // object cannot.
         [(Space::Index, &self.index), (Space::Blocks, self.space.region())].map(of).to_vec()
     }
 

@@ -72,7 +72,7 @@ impl Tables {
     }
 }
 
-/// Takes a table's regions away from everybody, and lets it go.
+/// Takes a table's regions away from everybody, in its engine's order, and lets it go.
 fn withdraw(listeners: &Listeners, table: Arc<Table>) {
     for region in table.regions() {
         if let Err(error) = listeners.withdraw_region(region.id()) {
