@@ -1,5 +1,5 @@
 //! The suite of the engine contract over XStore tables that a node keeps on a disk: all writes go by the log,
-//! and are answered later. Over each fabric that needs no device.
+//! and are answered later. Over each fabric that needs no device; of blocks, over shared memory.
 
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
@@ -18,4 +18,10 @@ mod over_tcp {
     use super::*;
 
     farsight_conformance::engine_suite!(PoolStore::durable(Slow::<Tcp>::default(), TABLE_BYTES));
+}
+
+mod blocks {
+    use super::*;
+
+    farsight_conformance::block_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES));
 }

@@ -8,7 +8,7 @@ use farsight_durability::disk::{Disk, RealDisk};
 use farsight_durability::{
     Archive, Backup, DirectoryArchive, DurabilityError, Store, back_up, read_log, read_snapshot, restore,
 };
-use farsight_protocol::{KeyKind, TableLayout};
+use farsight_protocol::{KeyKind, TableLayout, ValueKind};
 
 /// What a directory of data holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +30,8 @@ pub struct DataTable {
     pub name: String,
     /// What its keys are, if its definition can be read.
     pub key_kind: Option<KeyKind>,
+    /// What its values are, if its definition can be read.
+    pub values: Option<ValueKind>,
     /// Pairs of its snapshot; `None` without one.
     pub snapshot_pairs: Option<u64>,
     /// Records of the log that a server would apply.
@@ -74,11 +76,12 @@ pub fn read_data(
         if let Some(snapshot) = &table.snapshot {
             read_snapshot(&*disk, snapshot, *id, |_| Ok(()))?;
         }
-        let layout = TableLayout::from_bytes(&table.definition).ok();
+        let definition = TableLayout::from_bytes(&table.definition).ok().map(|layout| layout.definition);
         let described = DataTable {
             id: *id,
             name: table.name.clone(),
-            key_kind: layout.map(|layout| layout.definition.key_kind),
+            key_kind: definition.as_ref().map(|definition| definition.key_kind),
+            values: definition.map(|definition| definition.values),
             snapshot_pairs: table.snapshot.map(|snapshot| snapshot.pairs),
             records: 0,
         };

@@ -196,8 +196,8 @@ pub trait LatchedLeaf {
     fn absorb(&mut self, number: LeafNumber, right: &mut Self);
 
     /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one
-    /// after the other, versions counting up from `first_version`.
-    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64);
+    /// after the other, a version each.
+    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], versions: &[u64]);
 
     /// Puts right what readers without the latch go by, if memory lost a bit of it: true if it had.
     fn scrub(&mut self) -> bool;

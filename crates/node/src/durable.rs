@@ -23,8 +23,8 @@ use farsight_base::ClientId;
 use farsight_durability::disk::Disk;
 use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
 use farsight_protocol::{
-    DataStats, ErrorCode, HEADER_BYTES, Request, ServerError, TableDefinition, TableId, TableLayout,
-    ValueKind,
+    DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, ReplyWriter, Request, ServerError, TableId,
+    TableLayout, WriteOperation, padded,
 };
 
 use self::queue::{Due, Queue, WaitingCall};
@@ -37,6 +37,8 @@ pub use snapshots::Snapshots;
 
 /// The longest that a snapshot waits for the sequencer.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// Bytes of an outcome in an answer.
+const OUTCOME_BYTES: usize = 8;
 /// Words of the room that is kept for a refusal.
 const REFUSAL_WORDS: usize = 64;
 
@@ -136,21 +138,27 @@ impl Durable {
         frame: &[u8],
         call: &mut Call<'_, '_>,
     ) -> Option<Result<Executed, ServerError>> {
-        let (Request::Write { entries, .. } | Request::BulkLoad { entries, .. }) = request else {
-            return None;
-        };
-        let operations = entries.len();
-        let old_words = match request {
-            Request::Write { operation, .. } if operation.returns_value() => {
-                entries.value_bytes().div_ceil(8)
+        // What is answered is not known yet; its room is.
+        let (operations, answer_bytes) = match request {
+            Request::Write { operation, entries, .. } => {
+                let old_bytes = if operation.returns_value() { padded(entries.value_bytes()) } else { 0 };
+                (entries.len(), entries.len() * (OUTCOME_BYTES + old_bytes))
             }
-            _ => 0,
+            Request::BulkLoad { entries, .. } => (entries.len(), OUTCOME_BYTES),
+            // Values before, as many as an answer carries.
+            Request::WriteValues { operation: WriteOperation::Swap, entries, .. } => {
+                (entries.len(), call.room_bytes())
+            }
+            Request::WriteValues { entries, .. } => {
+                (entries.len(), entries.len() * ReplyWriter::exchanged_value_bytes(INTEGER_BYTES))
+            }
+            _ => return None,
         };
         if let Err(error) = self.queue.check_room(frame.len()) {
             return Some(Err(error));
         }
-        // What is answered is not known yet; its room is.
-        call.answer.push_words(std::iter::repeat_n(0, (operations * (1 + old_words)).max(REFUSAL_WORDS)));
+        let answer_words = (answer_bytes / 8).max(REFUSAL_WORDS);
+        call.answer.push_words(std::iter::repeat_n(0, answer_words));
         let waiting =
             WaitingCall { client: call.client, request: frame.to_vec(), reply: call.answer_later() };
         self.queue.push(Due::Call(waiting));
@@ -237,15 +245,14 @@ impl Durable {
 
     /// Refuses a table that would not be there after a restart.
     pub(crate) fn check(layout: &TableLayout, nodes: usize) -> Result<(), ServerError> {
-        let TableDefinition { name, values, .. } = &layout.definition;
-        let why = if nodes > 1 {
-            "nodes with --data have tables of one node alone, for pools do not come back after a restart yet"
-        } else if let ValueKind::Blocks { .. } = values {
-            "nodes with --data have tables of values of one size alone, for those of any length have no log yet"
-        } else {
+        if nodes == 1 {
             return Ok(());
-        };
-        let text = format!("table {name:?} over {nodes} nodes, with values of {values}: {why}");
+        }
+        let text = format!(
+            "table {:?} over {nodes} nodes: nodes with --data have tables of one node alone, for pools do not come \
+             back after a restart yet",
+            layout.definition.name
+        );
         Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 

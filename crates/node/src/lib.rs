@@ -73,7 +73,7 @@ pub use error::{ShutdownError, StartError};
 pub use failure::Failure;
 pub use late_reply::LateReply;
 pub use listeners::Listeners;
-pub use logged::{LoggedTable, VersionedLoad};
+pub use logged::{LoggedTable, PairVisitor, VersionedLoad};
 pub use new_table::NewTable;
 pub use node::{Node, NodeHandle};
 pub use options::NodeOptions;

@@ -1,18 +1,33 @@
 //! What the log needs of a table: decided and applied are its writes by one thread, the sequencer.
 
 use farsight_base::LeafNumber;
-use farsight_index::Pairs;
+use farsight_index_xstore::server::StagedReference;
 use farsight_protocol::ServerError;
+
+/// Takes one pair of a scan: its key, its version and its value.
+pub type PairVisitor<'v> = dyn FnMut(u64, u64, &[u8]) + 'v;
 
 /// A table whose pairs a log can keep.
 ///
 /// Only the sequencer writes it. So what it finds when it decides is still so when it applies.
 pub trait LoggedTable: Send + Sync {
-    /// The version of a key, if it is there, and its value into place.
+    /// The version of a key, if it is there, and its value into place if that is `wanted`.
     ///
     /// # Errors
-    /// [`ServerError`]: it could not be read in time.
-    fn pair_of(&self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError>;
+    /// [`ServerError`]: it could not be read in time, or the value that is wanted is damaged.
+    fn pair_of(&self, key: u64, wanted: bool, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError>;
+
+    /// Takes the memory that a value needs outside its leaf, and writes it there. The reference to it, which
+    /// is to be applied in the value's place; `None` where leaves hold values.
+    ///
+    /// # Errors
+    /// [`ServerError`]: there is no memory for it.
+    fn stage(&self, _key: u64, _value: &[u8]) -> Result<Option<StagedReference>, ServerError> {
+        Ok(None)
+    }
+
+    /// Gives what was staged back: it will not be applied.
+    fn unstage(&self, _staged: StagedReference) {}
 
     /// Makes certain that so many inserts to come have room, wherever their keys belong.
     ///
@@ -29,8 +44,9 @@ pub trait LoggedTable: Send + Sync {
     /// The greatest version that was drawn.
     fn version_max(&self) -> u64;
 
-    /// Stores a pair of a version that was drawn; without a value, removes the key. Nothing changes if the
-    /// key has a version that is not smaller. Returns whether `hint` was right.
+    /// Stores a pair of a version that was drawn: its value, or the reference that was staged for it. Without
+    /// either, removes the key. Nothing changes if the key has a version that is not smaller. Returns whether
+    /// `hint` was right.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -42,12 +58,12 @@ pub trait LoggedTable: Send + Sync {
         hint: LeafNumber,
     ) -> Result<bool, ServerError>;
 
-    /// Appends up to `limit` pairs from the key `from` on. Returns the key from which to go on, or `None` at
-    /// the end.
+    /// Hands up to `limit` pairs from the key `from` on to `visit`. Returns the key from which to go on, or
+    /// `None` at the end.
     ///
     /// # Errors
-    /// [`ServerError`]: they could not be read in time.
-    fn scan(&self, from: u64, limit: usize, into: &mut Pairs) -> Result<Option<u64>, ServerError>;
+    /// [`ServerError`]: they could not be read in time, or one is damaged.
+    fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError>;
 
     /// Begins to load the table, which is empty, with so many pairs, if that is known. Leaves are filled to
     /// their end if the pairs have no room otherwise.

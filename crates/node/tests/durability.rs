@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::local_host::LocalHost;
+use common::local_host::{LocalClient, LocalHost};
 use common::talk::{create_at, definition, value_of};
 use durable_program::Program;
 use farsight_base::LeafNumber;
@@ -18,7 +18,8 @@ use farsight_durability::disk::{Disk, Fault, SimulatedDisk};
 use farsight_index::EngineKind;
 use farsight_node::{Ack, DataOptions, Node, NodeHandle, NodeOptions};
 use farsight_protocol::{
-    ControlRequest, ErrorCode, PoolPlace, TableInfo, TableLayout, WriteOperation, WriteOutcome,
+    ControlRequest, ErrorCode, PoolPlace, TableDefinition, TableInfo, TableLayout, ValueKind, WriteOperation,
+    WriteOutcome,
 };
 
 /// Programs of a run that crash at each operation of the disk.
@@ -53,9 +54,8 @@ fn tables_come_back_with_names_numbers_pairs_and_versions() {
     client.control::<()>(&ControlRequest::DropTable("gone".into())).expect("dropped");
     let swap = ControlRequest::SwapTables { first: "first".into(), second: "second".into() };
     client.control::<()>(&swap).expect("swapped");
-    let scans = |client: &common::local_host::LocalClient| {
-        [&first, &second].map(|table| client.scan(table, 0, 400).expect("pairs"))
-    };
+    let scans =
+        |client: &LocalClient| [&first, &second].map(|table| client.scan(table, 0, 400).expect("pairs"));
     let before = scans(&client);
     node.shutdown().expect("stopped");
 
@@ -70,6 +70,46 @@ fn tables_come_back_with_names_numbers_pairs_and_versions() {
     let put = client.put(&first, &[14]);
     let greatest = before[0].0.iter().map(|(_, version, _)| *version).max().expect("pairs");
     assert!(matches!(put[..], [WriteOutcome::Inserted(version)] if version > greatest + 1), "{put:?}");
+}
+
+/// Versions and values of every length, by a snapshot and the log behind it, and no memory lost.
+#[test]
+fn values_of_any_length_come_back() {
+    let disk = SimulatedDisk::default();
+    let (node, host) = start(&disk, Ack::Durable);
+    let client = host.connect();
+    let values = ValueKind::Blocks { max_bytes: 8_000 };
+    let table = client.create_as(TableDefinition { values, ..definition("long", 8) }).expect("a table");
+    let value = |key: u64, round: u64| {
+        let length = [0, 1, 40, 41, 300, 8_000][((key + round) % 6) as usize];
+        value_of(key ^ round << 32, length)
+    };
+    for round in 0..9 {
+        for key in 0..120 {
+            let put = client.put_values(&table, &[(key, value(key, round))]);
+            assert!(matches!(put[..], [WriteOutcome::Inserted(_) | WriteOutcome::Replaced(_)]), "{put:?}");
+        }
+    }
+    let removed: Vec<_> = (0..120).step_by(7).map(|key| (key, LeafNumber::NONE, Vec::new())).collect();
+    client.write(table.id, WriteOperation::Remove, &removed).expect("removed");
+    let all = |client: &LocalClient| -> Vec<Option<(u64, Vec<u8>)>> {
+        (0..121).map(|key| client.get_value(&table, key).expect("an answer")).collect()
+    };
+    let live_bytes = |client: &LocalClient| client.stats().tables[0].blocks.expect("blocks").live_bytes;
+    let (before, live_before) = (all(&client), live_bytes(&client));
+    node.shutdown().expect("stopped");
+    let names = disk.list().expect("names");
+    assert!(names.iter().any(|name| name.starts_with("snapshot-")), "{names:?}");
+
+    let (_node, host) = start(&disk.crash(1), Ack::Durable);
+    let client = host.connect();
+    assert!(all(&client) == before, "versions and values");
+    assert_eq!(live_bytes(&client), live_before, "each pair's block, and none besides");
+    for key in 0..120 {
+        let is_there = key % 7 != 0;
+        let expected = is_there.then(|| value(key, 8));
+        assert_eq!(before[key as usize].as_ref().map(|(_, value)| value), expected.as_ref(), "key {key}");
+    }
 }
 
 #[test]
@@ -115,16 +155,23 @@ fn a_disk_that_fails_ends_all_answers() {
 
 #[test]
 fn a_full_disk_refuses_and_goes_on_with_room() {
-    let disk = SimulatedDisk::default();
-    let mut program = Program::start(&disk, 7);
-    program.create("table");
-    disk.set_faults(&[Fault::CapacityBytes(20 << 10)]);
-    let refused = (0..200).find_map(|key| program.put("table", key, key).err()).expect("a full disk");
-    assert_eq!(refused.code, ErrorCode::OutOfResources, "{refused}");
-    assert!(refused.text.contains("no room"), "{refused}");
-    disk.set_faults(&[]);
-    program.put("table", 1_000, 1).expect("there is room");
-    program.check(&disk.crash(3), "after a full disk");
+    for are_blocks in [false, true] {
+        let disk = SimulatedDisk::default();
+        let mut program = Program::start(&disk, 7);
+        if are_blocks {
+            program.create_blocks("table")
+        } else {
+            program.create("table")
+        };
+        disk.set_faults(&[Fault::CapacityBytes(20 << 10)]);
+        let refused = (0..200).find_map(|key| program.put("table", key, key).err()).expect("a full disk");
+        assert_eq!(refused.code, ErrorCode::OutOfResources, "{refused}");
+        assert!(refused.text.contains("no room"), "{refused}");
+        program.check_blocks("the refused pair's block is given back");
+        disk.set_faults(&[]);
+        program.put("table", 1_000, 1).expect("there is room");
+        program.check(&disk.crash(3), "after a full disk");
+    }
 }
 
 /// Writers count their keys up. Images of the disk are taken meanwhile: each has all that was acknowledged

@@ -45,8 +45,8 @@ fn line(record: &DataRecord<'_>) -> String {
     let DataRecord { segment, offset, table_id, table, key, version, value } = record;
     let name = table.map_or_else(|| format!("dropped table {table_id}"), |table| table.name.clone());
     let key = key_text(table.and_then(|table| table.key_kind), *key);
-    // A log has values of one size alone.
-    let text = |value: &[u8]| ValueFormat::Auto.text(value, ValueKind::Fixed(value.len() as u16));
+    let values = table.and_then(|table| table.values).unwrap_or(ValueKind::BLOCKS);
+    let text = |value: &[u8]| ValueFormat::Auto.text(value, values);
     let rest = value.map_or_else(|| "removed".to_owned(), |value| format!("= {}", text(value)));
     format!("{segment}:{offset} {name} version {version}: {key} {rest}")
 }

@@ -3,14 +3,14 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use farsight::{Client, ConnectOptions, Options, ServerUrl, WriteOutcome};
+use farsight::{Client, ConnectOptions, Options, ServerUrl, TableOptions, ValueKind, WriteOutcome};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Serve, program, start, wait};
 
-/// Kills of one server, one after the other: a hundred in the three tests.
-const KILLS: u64 = 34;
+/// Kills of one server, one after the other: a hundred in the four tests.
+const KILLS: u64 = 25;
 const WRITERS: u64 = 4;
 /// More than a writer takes for a write on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,23 +33,29 @@ fn client(serve: &Serve, over: &str) -> Client {
     Client::connect_with(&url, &options).expect("a server")
 }
 
-/// Writes until the server is gone: counts up, and notes what was acknowledged.
-fn write(client: &Client, writer: u64, from: u64, acknowledged: &Acknowledged) {
-    write_until(client, writer, from, acknowledged, || false);
+/// The values of the table.
+const FIXED: ValueKind = ValueKind::Fixed(16);
+const BLOCKS: ValueKind = ValueKind::Blocks { max_bytes: 4_000 };
+
+/// What a writer writes: its count, and itself; in a table of blocks, as often as the count says.
+fn value_of(count: u64, writer: u64, values: ValueKind) -> Vec<u8> {
+    let times = if values.are_blocks() { 1 + count % 200 } else { 1 };
+    [count, writer].map(u64::to_le_bytes).concat().repeat(times as usize)
 }
 
-/// [`write`], until `is_done`.
+/// Counts up until the server is gone or `is_done`, and notes what was acknowledged.
 fn write_until(
-    client: &Client,
+    (client, values): (&Client, ValueKind),
     writer: u64,
     from: u64,
     acknowledged: &Acknowledged,
     is_done: impl Fn() -> bool,
 ) {
-    let table = client.create_table::<u64>("counted", 16).expect("a table");
+    let options = TableOptions::default();
+    let table = client.create_table_of::<u64>("counted", values, &options).expect("a table");
     let mut session = table.session(Options::default()).expect("a session");
     for count in (from..).take_while(|_| !is_done()) {
-        let value = [count, writer].map(u64::to_le_bytes).concat();
+        let value = value_of(count, writer, values);
         let (own, new) = ((writer << 32) + count % REWRITTEN, (writer << 32) + NEW + count);
         let put = session.put(own, &value).and_then(|_| session.put(new, &value));
         match put {
@@ -66,12 +72,13 @@ fn write_until(
 /// Reads what the lives before have acknowledged, until the server is gone.
 fn read(client: &Client, acknowledged: &[u64]) {
     let table = client.table::<u64>("counted").expect("it came back");
+    let values = table.info().definition.values;
     let mut session = table.session(Options::default()).expect("a session");
     for round in 0_u64.. {
         let writer = round % WRITERS;
         let count = 1 + round * 7919 % acknowledged[writer as usize].max(1);
         match session.get((writer << 32) + NEW + count) {
-            Ok(Some(found)) => assert_eq!(found.value[..8], count.to_le_bytes()),
+            Ok(Some(found)) => assert_eq!(found.value[..], value_of(count, writer, values)),
             Ok(None) => panic!("write {count} of writer {writer} is lost"),
             Err(_) => return,
         }
@@ -81,6 +88,7 @@ fn read(client: &Client, acknowledged: &[u64]) {
 /// Every write that was acknowledged is there.
 fn check(client: &Client, acknowledged: &[u64]) -> u64 {
     let table = client.table::<u64>("counted").expect("it came back");
+    let values = table.info().definition.values;
     let mut session = table.session(Options::default()).expect("a session");
     let mut checked = 0;
     for (writer, last) in acknowledged.iter().enumerate() {
@@ -88,7 +96,7 @@ fn check(client: &Client, acknowledged: &[u64]) -> u64 {
         for count in 1..=*last {
             let found = session.get((writer << 32) + NEW + count).expect("an answer");
             let found = found.unwrap_or_else(|| panic!("write {count} of {last} of writer {writer} is lost"));
-            assert_eq!(found.value[..8], count.to_le_bytes());
+            assert_eq!(found.value[..], value_of(count, writer, values));
             checked += 1;
         }
         for count in last.saturating_sub(REWRITTEN - 1).max(1)..=*last {
@@ -107,7 +115,7 @@ fn has_grown(acknowledged: &Acknowledged, before: &[u64]) -> bool {
     now.iter().zip(before).all(|(now, before)| now > before)
 }
 
-fn kill_again_and_again(over: &str, ack: &str) {
+fn kill_again_and_again(over: &str, ack: &str, values: ValueKind) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let data = directory.path().join("data").display().to_string();
     let arguments = ["--data", &data, "--ack", ack, "--listen", "tcp://127.0.0.1:0"];
@@ -118,7 +126,9 @@ fn kill_again_and_again(over: &str, ack: &str) {
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let (serve, acknowledged, from) = (&serve, &acknowledged, before[writer as usize] + 1);
-                scope.spawn(move || write(&client(serve, over), writer, from, acknowledged));
+                scope.spawn(move || {
+                    write_until((&client(serve, over), values), writer, from, acknowledged, || false);
+                });
             }
             // The first life has no table until a writer has made it.
             if kill > 0 {
@@ -147,17 +157,22 @@ fn kill_again_and_again(over: &str, ack: &str) {
 
 #[test]
 fn every_acknowledged_write_survives_kills_over_shared_memory() {
-    kill_again_and_again("shm://", "durable");
+    kill_again_and_again("shm://", "durable", FIXED);
 }
 
 #[test]
 fn every_acknowledged_write_survives_kills_over_tcp() {
-    kill_again_and_again("tcp://", "durable");
+    kill_again_and_again("tcp://", "durable", FIXED);
+}
+
+#[test]
+fn values_of_any_length_survive_kills() {
+    kill_again_and_again("shm://", "durable", BLOCKS);
 }
 
 #[test]
 fn kills_lose_nothing_that_is_acknowledged_in_memory() {
-    kill_again_and_again("shm://", "memory");
+    kill_again_and_again("shm://", "memory", BLOCKS);
 }
 
 /// Backups are made of a server under writers; each is a server that has all that was acknowledged before.
@@ -172,7 +187,9 @@ fn a_backup_of_a_server_under_writers_has_all_that_was_acknowledged_before() {
         for writer in 0..WRITERS {
             let (serve, acknowledged, is_done) = (&serve, &acknowledged, &is_done);
             let stop = || *is_done.lock().expect("no panic");
-            scope.spawn(move || write_until(&client(serve, "shm://"), writer, 1, acknowledged, stop));
+            scope.spawn(move || {
+                write_until((&client(serve, "shm://"), BLOCKS), writer, 1, acknowledged, stop);
+            });
         }
         let backups = (0..BACKUPS).map(|number| {
             std::thread::sleep(Duration::from_millis(200));
@@ -212,6 +229,8 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
     serve.ok(&["put", "prices", "1", "one"]);
     serve.ok(&["put", "prices", "2", "two"]);
     serve.ok(&["delete", "prices", "1"]);
+    serve.ok(&["create", "texts", "--values", "blocks"]);
+    serve.ok(&["put", "texts", "1", "a text of more than a fixed value holds"]);
     let stats = serve.ok(&["stats"]);
     assert!(
         stats.contains("acknowledged when durable") && stats.contains("rounds of snapshots 0"),
@@ -232,7 +251,12 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(verified.out.contains("prices") && verified.out.contains("none made"), "{}", verified.out);
     let log = offline(&["log", &data]).out;
-    for words in ["prices version 1: 1 = one", "prices version 2: 2 = two", "prices version 3: 1 removed"] {
+    for words in [
+        "prices version 1: 1 = one",
+        "prices version 2: 2 = two",
+        "prices version 3: 1 removed",
+        "texts version 1: 1 = a text of",
+    ] {
         assert!(log.contains(words), "{log}");
     }
 

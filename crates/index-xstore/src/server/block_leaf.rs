@@ -304,11 +304,11 @@ impl LatchedLeaf for LatchedBlockLeaf<'_> {
         self.leaf.absorb(number, &mut right.leaf);
     }
 
-    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64) {
-        for (value, version) in values.chunks_exact(SHORT_VALUE_BYTES).zip(first_version..) {
-            self.seal(value, version);
+    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], versions: &[u64]) {
+        for (value, version) in values.chunks_exact(SHORT_VALUE_BYTES).zip(versions) {
+            self.seal(value, *version);
         }
-        self.leaf.fill(span, keys, values, first_version);
+        self.leaf.fill(span, keys, values, versions);
     }
 
     fn scrub(&mut self) -> bool {

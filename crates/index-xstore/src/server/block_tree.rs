@@ -227,6 +227,14 @@ impl BlockTree {
         (format.space(), format.table())
     }
 
+    /// The version of `key`, without a look at its block; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`Contended`].
+    pub fn version_of(&self, key: u64) -> Result<Option<u64>, Contended> {
+        Ok(self.named(key)?.map(|named| named.version))
+    }
+
     fn named(&self, key: u64) -> Result<Option<Named>, Contended> {
         let mut value = [0; SHORT_VALUE_BYTES];
         let version = self.tree.get(key, &mut value)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Place, Waited};
+use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Waited};
 use farsight_layout::{Fences, LEAF_SLOTS};
 use farsight_model::shortest_fence;
 
@@ -40,28 +40,24 @@ pub struct BulkLoaded {
 struct LeafPairs {
     keys: Vec<u64>,
     values: Vec<u8>,
-    /// Empty if the tree gives them.
+    /// Of the first of them: the tree gives the others.
     versions: Vec<u64>,
 }
 
 impl LeafPairs {
-    /// The version of the first pair: its own, or the first of as many that the tree gives.
-    fn first_version<F: LeafFormat>(&self, tree: &XTree<F>) -> Option<u64> {
-        self.versions.first().copied().or_else(|| tree.take_versions(self.keys.len() as u64))
+    /// Gives pairs that have no versions the next ones of the tree.
+    fn complete<F: LeafFormat>(&mut self, tree: &XTree<F>, key: u64) -> Result<(), WriteError> {
+        let missing = self.keys.len() - self.versions.len();
+        if missing > 0 {
+            let first = tree.take_versions(missing as u64).ok_or(WriteError::VersionsExhausted { key })?;
+            self.versions.extend(first..first + missing as u64);
+        }
+        Ok(())
     }
 
     /// Fills a leaf that nobody reads yet, or that is shown by this.
-    fn fill(&self, leaf: &mut impl LatchedLeaf, span: LeafSpan, first_version: u64, value_bytes: usize) {
-        leaf.fill(span, &self.keys, &self.values, first_version);
-        let own = self.versions.iter().zip(&self.keys).zip(self.values.chunks_exact(value_bytes));
-        for (((version, key), value), consecutive) in own.zip(first_version..) {
-            // In a leaf just filled, a pair of another version is written anew in its place.
-            if *version != consecutive
-                && let Place::Here(slot) = leaf.find(*key)
-            {
-                leaf.update(slot, *version, value);
-            }
-        }
+    fn fill(&self, leaf: &mut impl LatchedLeaf, span: LeafSpan) {
+        leaf.fill(span, &self.keys, &self.values, &self.versions);
     }
 
     fn clear(&mut self) {
@@ -201,9 +197,8 @@ impl<F: LeafFormat> BulkLoader<F> {
         let Some(&(low, number)) = self.leaves.last() else { return Ok(()) };
         let tree = &self.tree;
         let mut leaf = tree.latch_unnamed(low, number)?;
-        let version = self.current.first_version(tree).ok_or(WriteError::VersionsExhausted { key: low })?;
-        let span = LeafSpan { fences: Fences { low, high }, next };
-        self.current.fill(&mut leaf, span, version, tree.format.value_bytes());
+        self.current.complete(tree, low)?;
+        self.current.fill(&mut leaf, LeafSpan { fences: Fences { low, high }, next });
         drop(leaf);
         self.current.clear();
         Ok(())
@@ -228,9 +223,9 @@ impl<F: LeafFormat> BulkLoader<F> {
         Ok(loaded)
     }
 
-    fn try_publish(&self) -> Result<bool, BulkLoadError> {
-        let tree = &*self.tree;
-        let failed = |error| BulkLoadError::Write { index: self.pairs, error };
+    fn try_publish(&mut self) -> Result<bool, BulkLoadError> {
+        let (tree, index) = (Arc::clone(&self.tree), self.pairs);
+        let failed = |error| BulkLoadError::Write { index, error };
         let route = tree.descend(0).map_err(|contended| failed(contended.into()))?;
         let Some(mut leaf) = tree.format.latch(tree.block(route.leaf), LATCH_ATTEMPTS) else {
             return Ok(false);
@@ -245,16 +240,14 @@ impl<F: LeafFormat> BulkLoader<F> {
         let Some(parent) = tree.arena.node(route.parent).and_then(|node| node.try_lock(route.version)) else {
             return Ok(false);
         };
-        let Some(version) = self.first.first_version(tree) else {
-            return Err(failed(WriteError::VersionsExhausted { key: 0 }));
-        };
+        self.first.complete(&tree, 0).map_err(failed)?;
         let second = self.leaves.first();
         let span = LeafSpan {
             fences: Fences { low: 0, high: second.map(|leaf| leaf.0) },
             next: second.map_or(LeafNumber::NONE, |leaf| leaf.1),
         };
         let root = self.build_inner_levels(route.leaf);
-        self.first.fill(&mut leaf, span, version, tree.format.value_bytes());
+        self.first.fill(&mut leaf, span);
         // Release: the inner nodes' contents. Partner: the Acquire loads of `root`.
         tree.root.store(root, Ordering::Release);
         // A writer that still holds a route through the old parent must not put separators there.

@@ -428,11 +428,11 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         right.writer.rewrite(&no_leaf);
     }
 
-    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64) {
+    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], versions: &[u64]) {
         let mut image = self.image(span.fences, span.next);
         let values = values.chunks_exact(self.geometry.value_bytes());
-        for ((key, value), version) in keys.iter().zip(values).zip(first_version..) {
-            image.push(*key, version, value);
+        for ((key, value), version) in keys.iter().zip(values).zip(versions) {
+            image.push(*key, *version, value);
         }
         self.writer.rewrite(&image);
     }

@@ -63,7 +63,7 @@ impl<F: LeafFormat> XTree<F> {
             versions_taken: AtomicU64::new(0),
         };
         let mut leaf = tree.format.latch(tree.block(first), 1).expect("an unused block has no latch");
-        leaf.fill(LeafSpan { fences: ALL_KEYS, next: LeafNumber::NONE }, &[], &[], 1);
+        leaf.fill(LeafSpan { fences: ALL_KEYS, next: LeafNumber::NONE }, &[], &[], &[]);
         drop(leaf);
         Ok(tree)
     }

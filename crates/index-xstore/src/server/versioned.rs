@@ -12,6 +12,15 @@ use super::stats::Tally;
 use super::tree::XTree;
 use super::write_many::AccessPath;
 
+/// What became of a write whose version was drawn before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// The hint led to the key's leaf.
+    pub is_hinted: bool,
+    /// The value is stored now. False for a removal, and where the key had a version that is not smaller.
+    pub is_stored: bool,
+}
+
 impl<F: LeafFormat> XTree<F> {
     /// Draws a version for a write of `key` that comes later.
     ///
@@ -29,7 +38,7 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     /// Stores a pair of this version; without a value, removes the key. Nothing changes if the key has that
-    /// version or a greater one. Returns whether `hint` led to the key's leaf.
+    /// version or a greater one.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -39,7 +48,7 @@ impl<F: LeafFormat> XTree<F> {
         version: u64,
         value: Option<&[u8]>,
         hint: LeafNumber,
-    ) -> Result<bool, WriteError> {
+    ) -> Result<Applied, WriteError> {
         if let Some(value) = value {
             self.check_value(key, value)?;
         }
@@ -47,23 +56,28 @@ impl<F: LeafFormat> XTree<F> {
         let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
         let mut latched = self.latch_counted(key, AccessPath { hint, route: None }, &mut tally)?;
         let is_hinted = latched.is_hinted;
-        match (latched.place, value) {
-            (Place::Here(slot), _) if latched.leaf.version(slot) >= version => {}
-            (Place::Here(slot), Some(value)) => latched.leaf.update(slot, version, value),
+        let is_stored = match (latched.place, value) {
+            (Place::Here(slot), _) if latched.leaf.version(slot) >= version => false,
+            (Place::Here(slot), Some(value)) => {
+                latched.leaf.update(slot, version, value);
+                true
+            }
             (Place::Here(_), None) => {
                 let outcome = self.remove_latched(latched, &mut tally);
                 tally.note(outcome);
+                false
             }
             (_, Some(value)) => {
                 if !latched.leaf.insert(key, version, value) {
                     self.add_to_full(latched, key, version, value, &mut tally)?;
                 }
                 tally.note(WriteOutcome::Inserted(version));
+                true
             }
-            (_, None) => {}
-        }
+            (_, None) => false,
+        };
         self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
         self.flush(&mut tally);
-        Ok(is_hinted)
+        Ok(Applied { is_hinted, is_stored })
     }
 }

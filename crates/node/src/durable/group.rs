@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use farsight_base::LeafNumber;
 use farsight_durability::FrameWriter;
-use farsight_index::{Decision, HeldPair, decide};
+use farsight_index::{Decision, HeldPair, decide_parts};
+use farsight_index_xstore::server::StagedReference;
 use farsight_layout::value_block::RecordKind;
 use farsight_protocol::{
-    ErrorCode, ReplyWriter, SentOutcome, ServerError, TableId, WriteEntries, WriteEntry, WriteOperation,
-    WriteOutcome,
+    ErrorCode, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError, TableId, ValueEntries,
+    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 use crate::LateReply;
@@ -45,11 +46,56 @@ struct Decided {
     old: Option<Range<usize>>,
 }
 
-/// A call: its reply, its outcomes, and how long each value before is, if they are answered.
+/// The entries of a call.
+#[derive(Clone, Copy)]
+pub(super) enum Entries<'a> {
+    /// To a table whose values have one size.
+    OfOneSize(WriteEntries<'a>),
+    /// To one of blocks. The answer has room for so many bytes.
+    OfAnyLength(ValueEntries<'a>, usize),
+}
+
+/// How outcomes are answered.
+#[derive(Clone, Copy)]
+enum AnswerShape {
+    Outcomes,
+    /// With the values before, of one size.
+    ValuesOfOneSize(usize),
+    /// With the values before, of any length.
+    ValuesOfAnyLength,
+}
+
+/// A call: its reply, and its outcomes.
 struct Answered {
     reply: LateReply,
     outcomes: Range<usize>,
-    old_bytes: Option<usize>,
+    shape: AnswerShape,
+}
+
+/// Why a write was not done.
+enum Undone {
+    /// It failed.
+    Failed(ErrorCode),
+    /// The answer has no room for the value before. It and what follows are sent again.
+    NoRoom,
+}
+
+impl From<ServerError> for Undone {
+    fn from(error: ServerError) -> Self {
+        Self::Failed(error.code)
+    }
+}
+
+/// A write of a call: where it goes, and what with.
+#[derive(Clone, Copy)]
+struct Write<'a> {
+    id: TableId,
+    table: &'a dyn LoggedTable,
+    operation: WriteOperation,
+    entry: WriteEntry<'a>,
+    operand: Operand<'a>,
+    /// The longest value before that the answer has room for.
+    old_bytes_max: usize,
 }
 
 /// Inserts whose room is made certain at once.
@@ -69,9 +115,28 @@ struct Change {
     version: u64,
     /// Where its value stands in `values`; `None` for a removal.
     value: Option<Range<usize>>,
+    /// What is stored in the value's place, in a table of blocks.
+    staged: Option<StagedReference>,
     hint: LeafNumber,
     /// Where its outcome stands in `outcomes`.
     outcome: usize,
+}
+
+impl Decided {
+    fn new(outcome: WriteOutcome, old: Option<Range<usize>>) -> Self {
+        Self { sent: SentOutcome { outcome, is_hint_wrong: false }, old }
+    }
+}
+
+impl Undone {
+    /// What its writer is told.
+    fn decided(self) -> Decided {
+        let code = match self {
+            Self::Failed(code) => code,
+            Self::NoRoom => ErrorCode::OutOfResources,
+        };
+        Decided::new(WriteOutcome::Failed(code), None)
+    }
 }
 
 impl Room {
@@ -98,85 +163,143 @@ impl Group {
         id: TableId,
         table: &dyn LoggedTable,
         operation: WriteOperation,
-        entries: WriteEntries<'_>,
+        entries: Entries<'_>,
         reply: LateReply,
     ) {
         let begin = self.outcomes.len();
-        for entry in entries.iter() {
-            let outcome = self.decide_one(id, table, operation, entry);
-            let (outcome, old) = outcome.unwrap_or_else(|error| (WriteOutcome::Failed(error.code), None));
-            self.outcomes.push(Decided { sent: SentOutcome { outcome, is_hint_wrong: false }, old });
-        }
-        let old_bytes = operation.returns_value().then(|| entries.value_bytes());
-        self.answers.push(Answered { reply, outcomes: begin..self.outcomes.len(), old_bytes });
+        let returns_value = operation.returns_value();
+        let shape = match entries {
+            Entries::OfOneSize(entries) => {
+                for entry in entries.iter() {
+                    let operand = Operand::of_one_size(operation, entry.value);
+                    let write = Write { id, table, operation, entry, operand, old_bytes_max: usize::MAX };
+                    let decided = self.decide_one(write);
+                    self.outcomes.push(decided.unwrap_or_else(Undone::decided));
+                }
+                let values = AnswerShape::ValuesOfOneSize(entries.value_bytes());
+                if returns_value { values } else { AnswerShape::Outcomes }
+            }
+            Entries::OfAnyLength(entries, room_bytes) => {
+                self.decide_any_length(id, table, operation, entries, room_bytes);
+                if returns_value { AnswerShape::ValuesOfAnyLength } else { AnswerShape::Outcomes }
+            }
+        };
+        self.answers.push(Answered { reply, outcomes: begin..self.outcomes.len(), shape });
     }
 
-    /// Decides one write. Returns its outcome, and where the value before stands, if it is answered.
-    fn decide_one(
+    /// Decides writes of values of any length, in their order, as long as their answer has room.
+    fn decide_any_length(
         &mut self,
         id: TableId,
         table: &dyn LoggedTable,
         operation: WriteOperation,
-        entry: WriteEntry<'_>,
-    ) -> Result<(WriteOutcome, Option<Range<usize>>), ServerError> {
-        let present = match self.overlay.get(&(id, entry.key)) {
-            None => table.pair_of(entry.key, &mut self.held)?,
-            Some(None) => None,
-            Some(Some((version, value))) => {
-                self.held.clear();
-                self.held.extend_from_slice(&self.values[value.clone()]);
-                Some(*version)
+        entries: ValueEntries<'_>,
+        mut room_bytes: usize,
+    ) {
+        let head_bytes = ReplyWriter::exchanged_value_bytes(0);
+        for (index, entry) in entries.iter().enumerate() {
+            let operand = Operand::of_any_length(operation, entry.value);
+            // In whole words.
+            let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;
+            let decided = match operand {
+                Some(operand) => {
+                    self.decide_one(Write { id, table, operation, entry, operand, old_bytes_max })
+                }
+                // Seen to before the call was handed over.
+                None => Err(Undone::Failed(ErrorCode::BadRequest)),
+            };
+            match decided {
+                // What follows is sent again, and finds room. A first one never does.
+                Err(Undone::NoRoom) if index > 0 => return,
+                _ => {}
             }
-        };
-        let held = std::mem::take(&mut self.held);
-        let pair = present.map(|version| HeldPair { version, value: &held });
-        let outcome = match decide(operation, entry.value, pair) {
-            Decision::Leave(outcome) => Ok((outcome, None)),
-            Decision::Remove => self
-                .log(id, table, entry, None)
-                .map(|_| (WriteOutcome::Removed(present.unwrap_or_default()), None)),
-            Decision::Store(value) => self.store(id, table, operation, entry, value.bytes(), pair),
-        };
+            let decided = decided.unwrap_or_else(Undone::decided);
+            let old_bytes = decided.old.as_ref().map_or(0, Range::len);
+            if operation.returns_value() {
+                room_bytes = room_bytes.saturating_sub(ReplyWriter::exchanged_value_bytes(old_bytes));
+            }
+            self.outcomes.push(decided);
+        }
+    }
+
+    /// Decides one write.
+    fn decide_one(&mut self, write: Write<'_>) -> Result<Decided, Undone> {
+        let Write { id, table, operation, entry, operand, old_bytes_max } = write;
+        let is_wanted = operation.needs_old_value();
+        let mut held = std::mem::take(&mut self.held);
+        let found = self.find(id, table, entry.key, is_wanted, &mut held);
+        let decided = found.map_err(Undone::from).and_then(|present| {
+            let pair = present.map(|version| HeldPair { version, value: &held });
+            if pair.is_some() && operation == WriteOperation::FetchAdd && held.len() != INTEGER_BYTES {
+                return Err(Undone::Failed(ErrorCode::NotInteger));
+            }
+            if pair.is_some() && operation == WriteOperation::Swap && held.len() > old_bytes_max {
+                return Err(Undone::NoRoom);
+            }
+            match decide_parts(operation, operand, pair) {
+                Decision::Leave(outcome) => Ok(Decided::new(outcome, None)),
+                Decision::Remove => {
+                    self.log(write, None)?;
+                    Ok(Decided::new(WriteOutcome::Removed(present.unwrap_or_default()), None))
+                }
+                Decision::Store(value) => self.store(write, value.bytes(), pair),
+            }
+        });
         self.held = held;
-        outcome
+        decided
+    }
+
+    /// The version of a key as the group leaves it, if it is there then. Its value into place if it is
+    /// wanted.
+    fn find(
+        &self,
+        id: TableId,
+        table: &dyn LoggedTable,
+        key: u64,
+        is_wanted: bool,
+        held: &mut Vec<u8>,
+    ) -> Result<Option<u64>, ServerError> {
+        match self.overlay.get(&(id, key)) {
+            None => table.pair_of(key, is_wanted, held),
+            Some(None) => Ok(None),
+            Some(Some((version, value))) => {
+                held.clear();
+                if is_wanted {
+                    held.extend_from_slice(&self.values[value.clone()]);
+                }
+                Ok(Some(*version))
+            }
+        }
     }
 
     fn store(
         &mut self,
-        id: TableId,
-        table: &dyn LoggedTable,
-        operation: WriteOperation,
-        entry: WriteEntry<'_>,
+        write: Write<'_>,
         value: &[u8],
         present: Option<HeldPair<'_>>,
-    ) -> Result<(WriteOutcome, Option<Range<usize>>), ServerError> {
+    ) -> Result<Decided, Undone> {
         let Some(before) = present else {
-            self.rooms.entry(id).or_default().take(table)?;
-            return Ok((WriteOutcome::Inserted(self.log(id, table, entry, Some(value))?), None));
+            self.rooms.entry(write.id).or_default().take(write.table)?;
+            return Ok(Decided::new(WriteOutcome::Inserted(self.log(write, Some(value))?), None));
         };
-        let version = self.log(id, table, entry, Some(value))?;
+        let version = self.log(write, Some(value))?;
         let begin = self.values.len();
-        let old = operation.returns_value().then(|| {
+        let old = write.operation.returns_value().then(|| {
             self.values.extend_from_slice(before.value);
             begin..self.values.len()
         });
-        Ok((WriteOutcome::Replaced(version), old))
+        Ok(Decided::new(WriteOutcome::Replaced(version), old))
     }
 
     /// Puts a change into the frame, to be applied; without a value, a removal. Returns its version.
-    fn log(
-        &mut self,
-        id: TableId,
-        table: &dyn LoggedTable,
-        entry: WriteEntry<'_>,
-        value: Option<&[u8]>,
-    ) -> Result<u64, ServerError> {
-        let WriteEntry { key, hint, .. } = entry;
-        let version = table.draw_version(key)?;
-        let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
-        self.frame
-            .push(id.0, kind, version, &key.to_le_bytes(), value.unwrap_or_default())
-            .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, error.to_string()))?;
+    fn log(&mut self, write: Write<'_>, value: Option<&[u8]>) -> Result<u64, ServerError> {
+        let Write { id, table, entry: WriteEntry { key, hint, .. }, .. } = write;
+        let staged = value.map_or(Ok(None), |value| table.stage(key, value))?;
+        let version = self.append(write, value).inspect_err(|_| {
+            if let Some(staged) = staged {
+                table.unstage(staged);
+            }
+        })?;
         let begin = self.values.len();
         let value = value.map(|value| {
             self.values.extend_from_slice(value);
@@ -184,7 +307,18 @@ impl Group {
         });
         self.overlay.insert((id, key), value.clone().map(|value| (version, value)));
         let outcome = self.outcomes.len();
-        self.changes.push(Change { table: id, key, version, value, hint, outcome });
+        self.changes.push(Change { table: id, key, version, value, staged, hint, outcome });
+        Ok(version)
+    }
+
+    /// Draws a version, and puts the record into the frame.
+    fn append(&mut self, write: Write<'_>, value: Option<&[u8]>) -> Result<u64, ServerError> {
+        let Write { id, table, entry: WriteEntry { key, .. }, .. } = write;
+        let version = table.draw_version(key)?;
+        let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
+        self.frame
+            .push(id.0, kind, version, &key.to_le_bytes(), value.unwrap_or_default())
+            .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, error.to_string()))?;
         Ok(version)
     }
 
@@ -198,7 +332,8 @@ impl Group {
             let table = view.get(change.table)?;
             let Some(logged) = table.hosted().logged() else { continue };
             let value = change.value.clone().map(|range| &self.values[range]);
-            let is_hint_right = logged.apply(change.key, change.version, value, change.hint)?;
+            let stored = change.staged.as_ref().map(|reference| &reference[..]).or(value);
+            let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
             let had_hint = change.hint != LeafNumber::NONE;
             self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
             if logged.wants_training() {
@@ -211,16 +346,15 @@ impl Group {
 
     /// Answers all calls, and begins anew.
     pub(super) fn answer(&mut self) {
-        for Answered { reply, outcomes, old_bytes } in self.answers.drain(..) {
+        for Answered { reply, outcomes, shape } in self.answers.drain(..) {
             let outcomes = &self.outcomes[outcomes];
             reply.answer(|writer: &mut ReplyWriter<'_>| {
                 for Decided { sent, old } in outcomes {
-                    match old_bytes {
-                        None => writer.push_outcome(*sent),
-                        Some(bytes) => {
-                            let old = old.clone().map(|range| &self.values[range]);
-                            writer.push_exchanged(*sent, old, bytes);
-                        }
+                    let old = old.clone().map(|range| &self.values[range]);
+                    match shape {
+                        AnswerShape::Outcomes => writer.push_outcome(*sent),
+                        AnswerShape::ValuesOfOneSize(bytes) => writer.push_exchanged(*sent, old, bytes),
+                        AnswerShape::ValuesOfAnyLength => writer.push_exchanged_value(*sent, old),
                     }
                 }
                 writer.set(outcomes.len() as u32, 0);
@@ -235,6 +369,19 @@ impl Group {
             reply.refuse(error);
         }
         self.clear();
+    }
+
+    /// Gives back what was staged for changes that will not be applied. `view` is that by which the calls
+    /// were decided.
+    pub(super) fn unstage(&self, view: &View) {
+        for Change { table, staged, .. } in &self.changes {
+            // A table that is gone takes its blocks along.
+            if let (Some(staged), Ok(table)) = (staged, view.get(*table))
+                && let Some(logged) = table.hosted().logged()
+            {
+                logged.unstage(*staged);
+            }
+        }
     }
 
     fn clear(&mut self) {

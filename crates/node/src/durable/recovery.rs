@@ -103,9 +103,12 @@ impl Recovering for RecoveredTables<'_> {
     fn record(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
         let apply = || {
             let table = self.state.tables.get(TableId(record.table))?;
+            let (key, version) = (key_of(record), record.block.version());
             let value = (record.kind == RecordKind::Pair).then(|| record.block.value());
             let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
-            logged.apply(key_of(record), record.block.version(), value, LeafNumber::NONE)
+            let staged = value.map_or(Ok(None), |value| logged.stage(key, value))?;
+            let stored = staged.as_ref().map(|reference| &reference[..]).or(value);
+            logged.apply(key, version, stored, LeafNumber::NONE)
         };
         apply().map(drop).map_err(|error| refused(&format!("number {}", record.table), &error))
     }

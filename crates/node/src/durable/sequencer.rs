@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_durability::{DurabilityError, Log};
-use farsight_protocol::{ErrorCode, Request, ServerError, TableId};
+use farsight_protocol::{ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
-use super::group::Group;
+use super::group::{Entries, Group};
 use super::load::LoggedLoad;
 use super::queue::{Due, WaitingCall};
 use super::{Ack, Durable, refused};
 use crate::bulk_load::{Loading, Piece};
 use crate::tables::View;
-use crate::{NodeState, Stop};
+use crate::{LateReply, NodeState, Stop};
 
 /// Where writes are acknowledged before they are durable: how long they take at most to be, and how many
 /// bytes of them.
@@ -113,15 +113,11 @@ impl Sequencer {
         }
         match Request::decode(&request) {
             Ok(Request::Write { table, operation, entries }) => {
-                if let Some(load) = self.loads.get(&table) {
-                    load.end_by_write();
-                }
-                let found = self.view.get(table).map(|found| found.hosted().logged());
-                match found {
-                    Ok(Some(logged)) => self.group.decide(table, logged, operation, entries, reply),
-                    Ok(None) => reply.refuse(&unlogged(table)),
-                    Err(error) => reply.refuse(&error),
-                }
+                self.decide(table, operation, Entries::OfOneSize(entries), reply);
+            }
+            Ok(Request::WriteValues { table, operation, entries }) => {
+                let room_bytes = reply.bytes_max() - HEADER_BYTES;
+                self.decide(table, operation, Entries::OfAnyLength(entries, room_bytes), reply);
             }
             Ok(Request::BulkLoad { table, last, piece, entries }) => {
                 // The load is of an empty table: all writes before are applied.
@@ -134,6 +130,17 @@ impl Sequencer {
             }
             Ok(_) => reply.refuse(&ServerError::new(ErrorCode::BadRequest, "this call writes nothing")),
             Err(error) => reply.refuse(&error.into()),
+        }
+    }
+
+    fn decide(&mut self, table: TableId, operation: WriteOperation, entries: Entries<'_>, reply: LateReply) {
+        if let Some(load) = self.loads.get(&table) {
+            load.end_by_write();
+        }
+        match self.view.get(table).map(|found| found.hosted().logged()) {
+            Ok(Some(logged)) => self.group.decide(table, logged, operation, entries, reply),
+            Ok(None) => reply.refuse(&unlogged(table)),
+            Err(error) => reply.refuse(&error),
         }
     }
 
@@ -167,6 +174,7 @@ impl Sequencer {
         }
         let logged = self.log.append(&mut self.group.frame).and_then(|()| self.make_durable());
         if let Err(error) = logged {
+            self.group.unstage(&self.view);
             if matches!(error, DurabilityError::Full { .. }) {
                 return self.group.refuse(&refused(&error));
             }

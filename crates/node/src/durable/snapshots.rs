@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use farsight_base::report::report;
 use farsight_durability::{DurabilityError, LogPosition};
-use farsight_index::Pairs;
 use farsight_protocol::ServerError;
 
 use super::Durable;
@@ -31,12 +30,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 pub struct Snapshots {
     state: Arc<NodeState>,
     durable: Arc<Durable>,
-    pairs: Pairs,
 }
 
 impl Snapshots {
     pub(super) fn new(state: Arc<NodeState>, durable: Arc<Durable>) -> Self {
-        Self { state, durable, pairs: Pairs::default() }
+        Self { state, durable }
     }
 
     /// Works until `stop`.
@@ -90,12 +88,15 @@ impl Snapshots {
             if stop.is_raised() {
                 return Ok(0);
             }
-            next = logged.scan(from, SCAN_PAIRS, &mut self.pairs).map_err(|error| refused(table, &error))?;
-            for index in 0..self.pairs.len() {
-                let pair = self.pairs.pair(index);
-                writer.push(pair.version, &pair.key.to_le_bytes(), pair.value)?;
-                bytes += (size_of::<u64>() + pair.value.len()) as u64;
-            }
+            let mut written = Ok(());
+            let scanned = logged.scan(from, SCAN_PAIRS, &mut |key, version, value| {
+                if written.is_ok() {
+                    written = writer.push(version, &key.to_le_bytes(), value);
+                    bytes += (size_of::<u64>() + value.len()) as u64;
+                }
+            });
+            next = scanned.map_err(|error| refused(table, &error))?;
+            written?;
         }
         let version_max = logged.version_max();
         self.durable.settle()?;

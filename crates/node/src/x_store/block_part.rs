@@ -19,7 +19,9 @@ use farsight_protocol::{
 
 use super::{Part, code_of, too_small};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
+use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
+use crate::table_name::TableName;
 
 /// The number by which references name a part's space: it has one.
 const SPACE: u8 = 0;
@@ -30,8 +32,8 @@ const SCANNED_TOGETHER: usize = 64;
 
 /// What a node keeps of a table with values of any length, or of its part of one.
 pub(crate) struct BlockPart {
-    part: Arc<Part<BlockLeaf>>,
-    tree: BlockTree,
+    pub(super) part: Arc<Part<BlockLeaf>>,
+    pub(super) tree: BlockTree,
     /// Supplies of blocks that no call uses now: as many as calls ever wrote side by side.
     writers: Mutex<Vec<BlockWriter>>,
 }
@@ -95,19 +97,26 @@ impl BlockPart {
         entries: ValueEntries<'_>,
         call: &mut Call<'_, '_>,
     ) -> Executed {
-        let lock = || self.writers.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = lock().pop();
-        let mut writer = taken.unwrap_or_else(|| BlockWriter::new(Arc::clone(self.tree.space())));
-        let count = if operation.is_conditional() {
-            self.exchange(&mut writer, operation, entries, call)
-        } else {
-            self.tree.write_many(&mut writer, operation, entries.iter(), |outcome, is_hint_wrong| {
+        let count = self.with_writer(|writer| {
+            if operation.is_conditional() {
+                return self.exchange(writer, operation, entries, call);
+            }
+            self.tree.write_many(writer, operation, entries.iter(), |outcome, is_hint_wrong| {
                 call.answer.push_outcome(sent(outcome, is_hint_wrong));
             });
             entries.len()
-        };
-        lock().push(writer);
+        });
         self.part.written(count, call)
+    }
+
+    /// Does something with a supply of blocks that nobody else uses meanwhile.
+    pub(super) fn with_writer<T>(&self, work: impl FnOnce(&mut BlockWriter) -> T) -> T {
+        let lock = || self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lock().pop();
+        let mut writer = taken.unwrap_or_else(|| BlockWriter::new(Arc::clone(self.tree.space())));
+        let done = work(&mut writer);
+        lock().push(writer);
+        done
     }
 
     /// Conditional writes. Returns how many were executed: as many as the answer has room for.
@@ -141,7 +150,11 @@ impl BlockPart {
         1
     }
 
-    fn refused_read(&self, error: &BlockReadError) -> ServerError {
+    pub(super) fn refused_block(&self, error: &BlockWriteError) -> ServerError {
+        refused_block(&self.part.name, error)
+    }
+
+    pub(super) fn refused_read(&self, error: &BlockReadError) -> ServerError {
         match error {
             BlockReadError::Contended(error) => self.part.contended(error),
             BlockReadError::Damaged { .. } => {
@@ -156,6 +169,11 @@ impl BlockPart {
 fn sent(outcome: Result<WriteOutcome, BlockWriteError>, is_hint_wrong: bool) -> SentOutcome {
     let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of_block(&error)));
     SentOutcome { outcome, is_hint_wrong }
+}
+
+/// The refusal of a block of the table of this name.
+pub(super) fn refused_block(table: &TableName, error: &BlockWriteError) -> ServerError {
+    ServerError::new(code_of_block(error), format!("table {table:?}, {error}"))
 }
 
 /// The code by which clients know this failure of one write.
@@ -214,6 +232,10 @@ impl HostedTable for BlockPart {
 
     fn pending_training(&self) -> u64 {
         self.part.pending_training()
+    }
+
+    fn logged(&self) -> Option<&dyn LoggedTable> {
+        Some(self)
     }
 
     fn leave_out_versions(&self, last: u64) -> bool {

@@ -1,12 +1,20 @@
-//! What the log needs of an XStore table.
+//! What the log needs of an XStore table: of values of one size, or of any length.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use farsight_base::LeafNumber;
-use farsight_index::{LeafFormat, Pairs};
-use farsight_index_xstore::server::{BulkLoader, WriteError};
+use farsight_blocks::BlockWriter;
+use farsight_index::{LeafFormat, Pair, Pairs};
+use farsight_index_xstore::server::{
+    BlockLeaf, BlockRoom, BlockTree, BulkLoader, StagedReference, WriteError,
+};
 use farsight_protocol::{Direction, ServerError};
 
+use super::block_part::{BlockPart, refused_block};
 use super::{Part, code_of, refused_load};
-use crate::logged::{LoggedTable, VersionedLoad};
+use crate::logged::{LoggedTable, PairVisitor, VersionedLoad};
+use crate::table_name::TableName;
 
 impl<F: LeafFormat> Part<F> {
     fn refused(&self, error: &WriteError) -> ServerError {
@@ -14,8 +22,18 @@ impl<F: LeafFormat> Part<F> {
     }
 }
 
+impl<F: LeafFormat + 'static> Part<F> {
+    fn begin_versioned(&self, pairs: Option<u64>) -> Result<BulkLoader<F>, ServerError> {
+        let mut loader = self.tree.begin_bulk_load().map_err(|error| refused_load(&error))?;
+        if pairs.is_some_and(|pairs| !loader.has_room_for(pairs)) {
+            loader.fill_leaves();
+        }
+        Ok(loader)
+    }
+}
+
 impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
-    fn pair_of(&self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
+    fn pair_of(&self, key: u64, _wanted: bool, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
         value.resize(self.value_bytes, 0);
         self.tree.get(key, value).map_err(|error| self.contended(&error))
     }
@@ -41,20 +59,24 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
         value: Option<&[u8]>,
         hint: LeafNumber,
     ) -> Result<bool, ServerError> {
-        self.tree.apply(key, version, value, hint).map_err(|error| self.refused(&error))
+        let applied = self.tree.apply(key, version, value, hint);
+        applied.map(|applied| applied.is_hinted).map_err(|error| self.refused(&error))
     }
 
-    fn scan(&self, from: u64, limit: usize, into: &mut Pairs) -> Result<Option<u64>, ServerError> {
-        into.reset(self.value_bytes);
-        self.tree.scan(Direction::Ascending, from, limit, into).map_err(|error| self.contended(&error))
+    fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError> {
+        let mut pairs = Pairs::default();
+        pairs.reset(self.value_bytes);
+        let scanned = self.tree.scan(Direction::Ascending, from, limit, &mut pairs);
+        let next = scanned.map_err(|error| self.contended(&error))?;
+        for index in 0..pairs.len() {
+            let Pair { key, version, value } = pairs.pair(index);
+            visit(key, version, value);
+        }
+        Ok(next)
     }
 
     fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
-        let mut loader = self.tree.begin_bulk_load().map_err(|error| refused_load(&error))?;
-        if pairs.is_some_and(|pairs| !loader.has_room_for(pairs)) {
-            loader.fill_leaves();
-        }
-        Ok(Box::new(loader))
+        Ok(Box::new(self.begin_versioned(pairs)?))
     }
 
     fn want_training(&self) {
@@ -73,5 +95,97 @@ impl<F: LeafFormat> VersionedLoad for BulkLoader<F> {
 
     fn finish(self: Box<Self>) -> Result<u64, ServerError> {
         BulkLoader::finish(*self).map(|loaded| loaded.pairs).map_err(|error| refused_load(&error))
+    }
+}
+
+impl LoggedTable for BlockPart {
+    fn pair_of(&self, key: u64, wanted: bool, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
+        value.clear();
+        if !wanted {
+            return self.tree.version_of(key).map_err(|error| self.part.contended(&error));
+        }
+        let mut room = BlockRoom::default();
+        let found = self.tree.get(key, &mut room).map_err(|error| self.refused_read(&error))?;
+        Ok(found.map(|(found, version)| {
+            value.extend_from_slice(found);
+            version
+        }))
+    }
+
+    fn stage(&self, key: u64, value: &[u8]) -> Result<Option<StagedReference>, ServerError> {
+        let staged = self.with_writer(|writer| BlockTree::stage(writer, key, value));
+        staged.map(Some).map_err(|error| self.refused_block(&error))
+    }
+
+    fn unstage(&self, staged: StagedReference) {
+        self.with_writer(|writer| BlockTree::unstage(writer, staged));
+    }
+
+    fn reserve(&self, inserts: u64) -> Result<(), ServerError> {
+        self.part.reserve(inserts)
+    }
+
+    fn draw_version(&self, key: u64) -> Result<u64, ServerError> {
+        self.part.draw_version(key)
+    }
+
+    fn version_max(&self) -> u64 {
+        self.part.version_max()
+    }
+
+    fn apply(
+        &self,
+        key: u64,
+        version: u64,
+        value: Option<&[u8]>,
+        hint: LeafNumber,
+    ) -> Result<bool, ServerError> {
+        let staged = value.map(|value| value.try_into().expect("the reference that was staged"));
+        let applied = self.with_writer(|writer| self.tree.apply(writer, key, version, staged, hint));
+        applied.map(|applied| applied.is_hinted).map_err(|error| self.part.refused(&error))
+    }
+
+    fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError> {
+        let mut room = BlockRoom::default();
+        let scanned = self.tree.scan(Direction::Ascending, from, limit, &mut room, |key, version, value| {
+            visit(key, version, value);
+            ControlFlow::Continue(())
+        });
+        scanned.map_err(|error| self.refused_read(&error))
+    }
+
+    fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
+        let loader = self.part.begin_versioned(pairs)?;
+        let writer = BlockWriter::new(Arc::clone(self.tree.space()));
+        Ok(Box::new(BlockLoad { name: Arc::clone(&self.part.name), loader, writer }))
+    }
+
+    fn want_training(&self) {
+        self.part.want_training();
+    }
+
+    fn wants_training(&self) -> bool {
+        self.part.wants_training()
+    }
+}
+
+/// A load of pairs in blocks. Recovery alone has such loads. One that fails ends the start of its node, so it
+/// gives its leaves back and leaves its blocks.
+struct BlockLoad {
+    name: Arc<TableName>,
+    loader: BulkLoader<BlockLeaf>,
+    writer: BlockWriter,
+}
+
+impl VersionedLoad for BlockLoad {
+    fn push(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), ServerError> {
+        let staged = BlockTree::stage(&mut self.writer, key, value);
+        let staged = staged.map_err(|error| refused_block(&self.name, &error))?;
+        self.loader.push_versioned(key, version, &staged).map_err(|error| refused_load(&error))
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64, ServerError> {
+        let loaded = self.loader.finish().map_err(|error| refused_load(&error))?;
+        Ok(loaded.pairs)
     }
 }

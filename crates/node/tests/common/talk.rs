@@ -6,7 +6,7 @@ use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord};
 use farsight_protocol::{
     ControlRequest, Direction, KeyKind, ModelReader, NodeHello, NodeStats, PairsReader, PoolPlace, Reply,
     Request, SentModel, ServerError, SubModelsWanted, TableDefinition, TableId, TableInfo, TableLayout,
-    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 use serde::de::DeserializeOwned;
 
@@ -138,6 +138,28 @@ impl LocalClient {
             keys.iter().map(|key| (*key, LeafNumber::NONE, value_of(*key, value_bytes))).collect();
         let outcomes = entries.chunks(64).map(|piece| self.write(table.id, WriteOperation::Put, piece));
         outcomes.flat_map(Result::unwrap).collect()
+    }
+
+    /// Puts values of any length.
+    pub fn put_values(&self, table: &TableInfo, pairs: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
+        let mut frame = Vec::new();
+        Request::begin_write_values(&mut frame, table.id, WriteOperation::Put, pairs.len());
+        for (key, value) in pairs {
+            ValueEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value });
+        }
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply").expect("outcomes");
+        reply.outcomes(pairs.len()).unwrap().map(|sent| sent.unwrap().outcome).collect()
+    }
+
+    /// A value of any length, and its version.
+    pub fn get_value(&self, table: &TableInfo, key: u64) -> Result<Option<(u64, Vec<u8>)>, ServerError> {
+        let mut frame = Vec::new();
+        Request::get_values(&mut frame, table.id, &[key]);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        let (version, value) = PairsReader::of_any_length(reply.words().unwrap()).value().unwrap();
+        Ok((version != 0).then(|| (version, value.to_vec())))
     }
 
     pub fn lookup(&self, table: &TableInfo, key: u64, known: u32) -> Result<Looked, ServerError> {

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
+use farsight_base::{LINE_BYTES, LeafNumber};
 use farsight_durability::LogOptions;
 use farsight_durability::disk::{Fault, SimulatedDisk};
+use farsight_layout::value_block::block_lines;
 use farsight_node::{DataOptions, NodeOptions, NodeState, Sequencer, Worker};
 use farsight_protocol::{
-    ControlRequest, ErrorCode, Reply, Request, ServerError, TableId, TableInfo, WriteEntries, WriteEntry,
-    WriteOperation, WriteOutcome,
+    ControlRequest, Direction, ErrorCode, PairsReader, Reply, Request, ServerError, TableDefinition, TableId,
+    TableInfo, TableStats, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 use crate::common::local_host::{LocalClient, LocalHost};
@@ -20,6 +21,10 @@ use crate::common::talk::{create_at, definition, value_of};
 const STEPS: usize = 14;
 const KEYS: u64 = 20;
 const VALUE_BYTES: usize = 8;
+const FIXED: ValueKind = ValueKind::Fixed(VALUE_BYTES as u16);
+/// The longest value of a table of blocks, and one more.
+const BLOCK_VALUE_BYTES: u64 = 300;
+const BLOCKS: ValueKind = ValueKind::Blocks { max_bytes: BLOCK_VALUE_BYTES as u32 };
 const BUDGET: usize = 64;
 
 /// Values by key.
@@ -100,10 +105,14 @@ impl Program {
     }
 
     fn run(&mut self) -> Result<(), ServerError> {
-        self.try_create("t0")?;
+        self.try_create("t0", FIXED)?;
+        self.try_create("b0", BLOCKS)?;
         for step in 0..STEPS {
             match self.below(12) {
-                0 => self.try_create(&format!("t{}", step + 1))?,
+                0 => {
+                    let values = if self.below(2) == 0 { FIXED } else { BLOCKS };
+                    self.try_create(&format!("t{}", step + 1), values)?;
+                }
                 1 => self.drop_some()?,
                 2 => self.rename_some(&format!("r{step}"))?,
                 3 => self.load_new(&format!("l{step}"))?,
@@ -115,12 +124,18 @@ impl Program {
 
     /// Makes a table.
     pub(crate) fn create(&mut self, name: &str) {
-        self.try_create(name).expect("a new table");
+        self.try_create(name, FIXED).expect("a new table");
     }
 
-    fn try_create(&mut self, name: &str) -> Result<(), ServerError> {
+    /// Makes a table of values of any length.
+    pub(crate) fn create_blocks(&mut self, name: &str) {
+        self.try_create(name, BLOCKS).expect("a new table");
+    }
+
+    fn try_create(&mut self, name: &str, values: ValueKind) -> Result<(), ServerError> {
         self.perhaps.insert(name.to_owned(), Pairs::new());
-        let info: TableInfo = self.control(&create_at(self.state.epoch().0, definition(name, 8)))?;
+        let definition = TableDefinition { values, ..definition(name, 8) };
+        let info: TableInfo = self.control(&create_at(self.state.epoch().0, definition))?;
         self.tables.insert(name.to_owned(), info);
         self.acknowledge();
         Ok(())
@@ -147,7 +162,7 @@ impl Program {
     }
 
     fn load_new(&mut self, name: &str) -> Result<(), ServerError> {
-        self.try_create(name)?;
+        self.try_create(name, FIXED)?;
         let table = self.tables[name].id;
         let keys: Vec<u64> = (0..KEYS).map(|key| key * 3).collect();
         for (piece, keys) in keys.chunks(8).enumerate() {
@@ -215,15 +230,23 @@ impl Program {
         operation: WriteOperation,
         entries: &[(u64, u64)],
     ) -> (TableId, Vec<WriteOutcome>) {
-        let table = self.tables[name].id;
+        let (table, values) = (self.tables[name].id, self.tables[name].definition.values);
+        let has_blocks = values.are_blocks() && operation.has_value();
         let mut frame = Vec::new();
-        Request::begin_write(&mut frame, table, operation, entries.len(), VALUE_BYTES);
+        if has_blocks {
+            Request::begin_write_values(&mut frame, table, operation, entries.len());
+        } else {
+            Request::begin_write(&mut frame, table, operation, entries.len(), VALUE_BYTES);
+        }
         let mut expected = Vec::new();
         let pairs = self.perhaps.get_mut(name).expect("a table");
         for (key, value) in entries {
-            let value = value.to_le_bytes();
+            let length = if values.are_blocks() { (value % BLOCK_VALUE_BYTES) as usize } else { VALUE_BYTES };
+            let value = value_of(*value, length);
             let sent = if operation.has_value() { &value[..] } else { &[] };
-            WriteEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value: sent });
+            let entry = WriteEntry { key: *key, hint: LeafNumber::NONE, value: sent };
+            let push = if has_blocks { ValueEntries::push } else { WriteEntries::push };
+            push(&mut frame, entry);
             let is_there = pairs.contains_key(key);
             expected.push(match (operation, is_there) {
                 (WriteOperation::Insert, true) => WriteOutcome::Exists(0),
@@ -232,7 +255,7 @@ impl Program {
                     pairs.remove(key);
                     WriteOutcome::Removed(0)
                 }
-                _ => match pairs.insert(*key, value.to_vec()) {
+                _ => match pairs.insert(*key, value) {
                     Some(_) => WriteOutcome::Replaced(0),
                     None => WriteOutcome::Inserted(0),
                 },
@@ -299,31 +322,52 @@ impl Program {
             after.control(&ControlRequest::ListTables { from: TableId(0) }).expect("tables");
         let mut found = Tables::new();
         for info in &infos {
-            let (pairs, next) = after.scan(info.id);
+            let (pairs, next) = after.scan(info);
             assert_eq!(next, 0, "all pairs in one page");
             found.insert(info.definition.name.clone(), pairs);
         }
         let possible = [&self.acknowledged, &self.perhaps];
         assert!(possible.contains(&&found), "{what}: found {found:#?}, possible {possible:#?}");
+        after.perhaps = found;
         for info in infos {
             let name = info.definition.name.clone();
             if let Some(greatest) = self.versions.get(&info.id) {
                 after.versions.insert(info.id, *greatest);
             }
             after.tables.insert(name.clone(), info);
-            after.perhaps.clone_from(&found);
             after.put(&name, KEYS * 9, 1).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        after.check_blocks(what);
+    }
+
+    /// Compares the memory of blocks with that of the pairs that there are.
+    ///
+    /// # Panics
+    /// If some is lost, or counted twice.
+    pub(crate) fn check_blocks(&mut self, what: &str) {
+        let stats: Vec<TableStats> =
+            self.control(&ControlRequest::TableStats { from: TableId(0) }).expect("statistics");
+        for TableStats { info, blocks, .. } in stats {
+            let name = &info.definition.name;
+            let lines = self.perhaps[name].values().map(|value| block_lines(size_of::<u64>(), value.len()));
+            let expected =
+                info.definition.values.are_blocks().then(|| (lines.sum::<usize>() * LINE_BYTES) as u64);
+            assert_eq!(blocks.map(|blocks| blocks.live_bytes), expected, "{what}: blocks of {name:?}");
         }
     }
 
-    fn scan(&mut self, table: TableId) -> (Pairs, u64) {
+    fn scan(&mut self, table: &TableInfo) -> (Pairs, u64) {
+        let are_blocks = table.definition.values.are_blocks();
         let mut frame = Vec::new();
-        Request::scan(&mut frame, table, farsight_protocol::Direction::Ascending, 0, 400);
+        let scan = if are_blocks { Request::scan_values } else { Request::scan };
+        scan(&mut frame, table.id, Direction::Ascending, 0, 60);
         self.client.send(&frame);
         self.steps();
         let reply = self.client.receive();
         let reply = Reply::decode(&reply).expect("a reply").expect("pairs");
-        let mut reader = farsight_protocol::PairsReader::new(reply.words().expect("words"), VALUE_BYTES);
+        let words = reply.words().expect("words");
+        let mut reader =
+            if are_blocks { PairsReader::of_any_length(words) } else { PairsReader::new(words, VALUE_BYTES) };
         let mut pairs = Pairs::new();
         while let Some(pair) = reader.pair().expect("a pair") {
             pairs.insert(pair.key, pair.value.to_vec());
