@@ -347,10 +347,13 @@ impl Driver<'_> {
     }
 }
 
-/// What is under way, on stderr; nothing where that is no terminal.
+/// What is under way, on stderr: what turns on a terminal, and a line elsewhere.
 fn spinner(message: String) -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}").expect("a well-formed template");
-    let bar = ProgressBar::new_spinner().with_style(style).with_message(message);
+    let bar = ProgressBar::new_spinner().with_style(style);
+    if bar.is_hidden() {
+        farsight::say(format_args!("{message}"));
+    }
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
-    bar
+    bar.with_message(message)
 }
