@@ -1,13 +1,14 @@
 //! `farsight doctor`.
 
+mod disk;
 mod kernel;
 mod limits;
 mod processors;
-#[cfg(feature = "verbs")]
 mod rdma;
 mod server;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -23,10 +24,15 @@ use crate::connection::{Connection, socket_of};
 Examples:
   farsight doctor
   farsight doctor --connect shm:///run/farsight/main.sock
-  farsight doctor --connect tcp://127.0.0.1:7474")]
+  farsight doctor --connect tcp://127.0.0.1:7474
+  farsight doctor --data /var/lib/farsight")]
 pub(crate) struct Doctor {
     #[command(flatten)]
     connection: Connection,
+    /// A directory of data, or one that `serve --data` will make: check its disk, and write there for some
+    /// milliseconds
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 }
 
 /// What one check found.
@@ -60,8 +66,8 @@ impl Doctor {
             limits::locked_memory(),
             limits::open_files(),
         ];
-        #[cfg(feature = "verbs")]
         findings.extend(rdma::devices());
+        findings.extend(self.data.iter().flat_map(|directory| disk::disk(directory)));
         match self.connection.url() {
             Ok(url) => {
                 findings.extend(socket_of(&url).map(server::socket_directory));

@@ -273,3 +273,21 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
     let refused = String::from_utf8_lossy(&refused.expect("it ends").stderr).into_owned();
     assert!(refused.contains("is damaged at byte 512"), "{refused}");
 }
+
+#[test]
+fn the_disk_of_a_directory_is_checked_and_left_as_it_was() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let place = directory.path().display().to_string();
+    let doctor = |data: &str| wait(start(program().args(["doctor", "--data", data]))).out;
+    for data in [place.clone(), format!("{place}/not/yet")] {
+        let found = doctor(&data);
+        for words in ["file system", "free at", "fdatasync", "a single durable write takes as long"] {
+            assert!(found.contains(words), "{data}: {found}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
+    let in_memory = doctor("/dev/shm/farsight");
+    assert!(in_memory.contains("tmpfs") && in_memory.contains("ends with the machine"), "{in_memory}");
+    let no_disk = doctor("/proc/farsight");
+    assert!(no_disk.contains("warn  fdatasync") && no_disk.contains("ls -ld /proc"), "{no_disk}");
+}
