@@ -22,7 +22,6 @@ pub mod sim;
 pub mod slow;
 pub mod tcp;
 pub mod tearing;
-#[cfg(feature = "verbs")]
 pub mod verbs;
 pub mod withdraw;
 

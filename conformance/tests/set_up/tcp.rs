@@ -1,10 +1,9 @@
 //! Why no connection comes about over TCP.
 
-use farsight::ConnectOptions;
 use farsight_fabric_tcp::{ListenOptions, TcpHost};
 use farsight_layout::FORMAT_VERSION;
 
-use super::causes::{self, Cause, Way, check};
+use super::causes::{self, check};
 
 const LOCALHOST: &str = "127.0.0.1";
 
@@ -16,12 +15,5 @@ fn every_error_names_peer_step_and_remedy() {
     causes.push(causes::other_version("tcp", other, peer));
     causes.extend(causes::certificates("tcp", LOCALHOST));
     causes.extend(causes::listening("tcp", LOCALHOST));
-    if cfg!(not(feature = "verbs")) {
-        causes.push(Cause::new("RDMA in a program without it", || {
-            let options = ConnectOptions::default();
-            let way = Way { scheme: "rdma", peer: "127.0.0.1:7474".to_owned(), options };
-            way.fails("asks for RDMA", "build it with --features verbs")
-        }));
-    }
     check(causes);
 }

@@ -1,7 +1,6 @@
 //! The fabric over InfiniBand and RoCE: verbs executed by network cards, through libibverbs.
 //!
-//! Without the feature `verbs` this crate is empty. With it nothing more is needed to build: the library is
-//! looked for when the first device is ([`devices`]).
+//! Nothing is needed to build this crate: the library is looked for when the first device is ([`devices`]).
 //!
 //! Invariant: a server's card reads and writes nothing but what the server registered, with the rights that
 //! it registered it with, for queue pairs that the server's control thread made. A client's disorder ends
@@ -22,8 +21,6 @@
 //! RDMA itself is not: keys, 32 bits each, and data travel in the clear between the cards. Clients with the
 //! same certificate are one tenant, with a protection domain of its own: a key opens nothing through a queue
 //! pair of another tenant. Without certificates all clients are one.
-
-#![cfg(feature = "verbs")]
 
 mod call_frame;
 mod client;

@@ -7,13 +7,10 @@ use farsight_client::{CatalogueError, ClientOptions, NewTable, Training};
 use farsight_fabric::Connection;
 use farsight_fabric_shm::ShmConnection;
 use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
-#[cfg(feature = "verbs")]
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_protocol::{NodeStats, TableDefinition, TableId, TableInfo, ValueKind};
 
-#[cfg(not(feature = "verbs"))]
-use crate::NotBuilt;
 use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError, TableOptions};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
@@ -107,7 +104,6 @@ impl Client {
                     _ => Ok(None),
                 })?
             }
-            #[cfg(feature = "verbs")]
             ServerUrl::Rdma(_) => {
                 let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
                 verbs_options.device.clone_from(&options.rdma_device);
@@ -121,8 +117,6 @@ impl Client {
                     _ => Ok(None),
                 })?
             }
-            #[cfg(not(feature = "verbs"))]
-            url @ ServerUrl::Rdma(_) => return Err(NotBuilt { url: url.clone() }.into()),
         };
         Ok(Self { inner: client })
     }

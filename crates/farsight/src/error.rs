@@ -20,17 +20,6 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// An address of a fabric that this program does not contain.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{url} asks for RDMA, and this program was built without it: build it with --features verbs, or use tcp, as \
-     in tcp://host:7474"
-)]
-pub struct NotBuilt {
-    /// The address.
-    pub url: ServerUrl,
-}
-
 /// A failure to connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -51,9 +40,6 @@ pub enum ConnectError {
         /// Another.
         second: ServerUrl,
     },
-    /// A fabric that this program does not contain.
-    #[error(transparent)]
-    NotBuilt(#[from] NotBuilt),
 }
 
 /// A failure to make or open a table with keys of a certain kind.

@@ -129,7 +129,7 @@ pub use data::{
 };
 pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::TableOptions;
-pub use error::{ConnectError, NotBuilt, TableError, with_causes};
+pub use error::{ConnectError, TableError, with_causes};
 pub use farsight_base::Epoch;
 #[doc(hidden)]
 pub use farsight_base::report::report;
@@ -141,7 +141,6 @@ pub use farsight_client::{
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
-#[cfg(feature = "verbs")]
 pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
 pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngine};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};

@@ -13,7 +13,7 @@ use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Ack, DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
 use farsight_protocol::NodeStats;
 
-use crate::{DefaultSocketError, Endpoint, Epoch, NotBuilt, ServerUrl, default_socket};
+use crate::{DefaultSocketError, Endpoint, Epoch, ServerUrl, default_socket};
 
 /// A running server, alone or a node of a pool, with threads of its own. Dropping it stops it. Its tables are
 /// gone then, for they are memory, unless it keeps them in a directory ([`ServerBuilder::data`]).
@@ -68,9 +68,6 @@ pub enum StartError {
     /// It cannot serve over RDMA.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A fabric that this program does not contain.
-    #[error(transparent)]
-    NotBuilt(#[from] NotBuilt),
     /// Its threads cannot be started.
     #[error(transparent)]
     Serve(#[from] farsight_node::StartError),
@@ -296,7 +293,6 @@ impl ServerBuilder {
                 let endpoint = Endpoint { port: host.local_address().port(), ..endpoint.clone() };
                 Ok(by_processor(ServerUrl::Tcp(endpoint), Arc::new(host)))
             }
-            #[cfg(feature = "verbs")]
             ServerUrl::Rdma(endpoint) => {
                 let mut options = farsight_fabric_verbs::ListenOptions::new(FORMAT_VERSION);
                 options.opens_later = true;
@@ -313,8 +309,6 @@ impl ServerBuilder {
                 let device = Some(host.device().to_owned());
                 Ok(Listening { url: ServerUrl::Rdma(endpoint), listener: Arc::new(host), device })
             }
-            #[cfg(not(feature = "verbs"))]
-            ServerUrl::Rdma(_) => Err(NotBuilt { url: url.clone() }.into()),
         }
     }
 }

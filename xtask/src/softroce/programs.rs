@@ -9,36 +9,13 @@ use super::tools;
 use crate::cargo::target_directory;
 
 /// The tests over RDMA and the program that some of them run: what cargo is told.
-const SUITE: &[&str] = &[
-    "build",
-    "--profile",
-    "tests",
-    "-p",
-    "farsight-conformance",
-    "-p",
-    "farsight-cli",
-    "--features",
-    "farsight-conformance/verbs,farsight-cli/verbs",
-    "--test",
-    "verbs",
-    "--bin",
-    "farsight",
-];
+const SUITE: &[&str] =
+    &["build", "--profile", "tests", "--workspace", "--test", "verbs", "--bin", "farsight"];
 /// The provider's own tests, some of which ask for a device.
-const UNIT_TESTS: &[&str] = &[
-    "test",
-    "--no-run",
-    "--profile",
-    "tests",
-    "-p",
-    "farsight-fabric-verbs",
-    "--features",
-    "verbs",
-    "--lib",
-];
+const UNIT_TESTS: &[&str] =
+    &["test", "--no-run", "--profile", "tests", "-p", "farsight-fabric-verbs", "--lib"];
 /// The comparison with plain C: what cargo is told, and the C program.
-const CHAIN: &[&str] =
-    &["bench", "--no-run", "-p", "farsight-fabric-verbs", "--features", "verbs", "--bench", "chain"];
+const CHAIN: &[&str] = &["bench", "--no-run", "-p", "farsight-fabric-verbs", "--bench", "chain"];
 const CHAIN_IN_C: &str = "crates/fabric-verbs/benches/chain/chain.c";
 /// Where the server of two hosts listens, its table sizes, and how long its client tries to reach it.
 const PORT: u16 = 7474;
