@@ -39,6 +39,7 @@ mod placement;
 mod run;
 mod server_process;
 pub(crate) mod store;
+mod values;
 mod worker;
 
 use std::sync::Arc;
@@ -62,6 +63,7 @@ pub use load::{Load, LoadReport, Loading, table_names};
 pub use placement::Placement;
 pub use server_process::{ServerCommand, remove_directory_of};
 pub use store::{identities, table_keys};
+pub use values::Values;
 
 use run::{Run, RunEnd};
 
@@ -82,8 +84,8 @@ pub struct Plan {
     pub distribution: Option<Distribution>,
     /// The name under which results show the keys.
     pub dataset: String,
-    /// Bytes of a value.
-    pub value_bytes: usize,
+    /// What the table's values are.
+    pub values: Values,
     /// Client threads.
     pub threads: usize,
     /// Operations of a batch.
@@ -98,6 +100,8 @@ pub struct Plan {
     pub ages: Vec<Age>,
     /// What the client's cache may take of memory, if not as much as it needs.
     pub cache_bytes: Option<u64>,
+    /// When writes are acknowledged, if the servers keep their tables: `durable` or `memory`.
+    pub acknowledged: Option<&'static str>,
 }
 
 /// Where the server is.
@@ -181,12 +185,9 @@ impl Plan {
         let space = Arc::new(self.key_space(identities(keys))?);
         // What the processor does with memory of its own says nothing of what comes over a network.
         let is_local = source.fabric() == "shm";
-        let limit_region = is_local.then(|| LimitRegion::new(key_count)).transpose()?;
-        let limits = limit_region.as_ref().map(|limit_region| {
-            let limits = LimitArrays::new(limit_region.region().words(), &table_keys(space.loaded()));
-            limit_region.region().collapse_to_huge_pages(limit_region.bytes());
-            limits
-        });
+        let limit_region = is_local.then(|| LimitRegion::new(key_count, self.values)).transpose()?;
+        let limits =
+            limit_region.as_ref().map(|limit_region| limit_region.arrays(&table_keys(space.loaded())));
         let driver = Driver { plan: self, space, source, placement, limits, cancellation };
         driver.run_all()
     }
@@ -211,7 +212,9 @@ impl Plan {
             distribution: self.distribution_of(workload).name().to_owned(),
             dataset: self.dataset.clone(),
             keys: load.pairs,
-            value_size: self.value_bytes as u32,
+            value_size: self.values.most_bytes() as u32,
+            value_size_min: self.values.least_bytes() as u32,
+            values: if self.values.are_blocks() { "blocks".into() } else { "fixed".into() },
             threads: self.threads,
             batch: self.batch,
             access: match self.access {
@@ -223,6 +226,7 @@ impl Plan {
             memory_nodes: load.memory_nodes,
             table: load.age.name().to_owned(),
             seconds: self.seconds,
+            acknowledged: self.acknowledged.map(str::to_owned),
         }
     }
 }
@@ -311,8 +315,8 @@ impl Driver<'_> {
     }
 
     fn load(&self, age: Age, number: usize) -> Result<Load, DriverError> {
-        let Plan { value_bytes, access, cache_bytes, .. } = *self.plan;
-        let loading = Loading { value_bytes, access, age, cache_bytes };
+        let Plan { values, access, cache_bytes, .. } = *self.plan;
+        let loading = Loading { values, access, age, cache_bytes };
         Load::new(self.source, loading, self.space.loaded(), number, self.cancellation)
     }
 

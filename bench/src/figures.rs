@@ -229,6 +229,8 @@ mod tests {
             dataset: dataset.into(),
             keys: 1_000_000,
             value_size: 8,
+            value_size_min: 8,
+            values: "fixed".into(),
             threads: 1,
             batch: 64,
             access: "one-sided".into(),
@@ -237,6 +239,7 @@ mod tests {
             memory_nodes: 3,
             table: "fresh".into(),
             seconds: 1.0,
+            acknowledged: None,
         };
         let measured = Measured {
             throughput_ops_per_s: 2.5e6,

@@ -12,6 +12,9 @@
 //!   store takes longer is what its answers' proofs cost.
 //! - *Single shape limit*: the same walk one key at a time, the whole leaf prefetched at once, as a blocking
 //!   GET does. Keys are independent, or *chained*: each taken from what the walk before found.
+//! - Of a table of blocks all of these walks go on: the word that the leaf holds names a block, all of whose
+//!   lines are read. *Block copies* are copies of values out of blocks in random order, a batch prefetched
+//!   together: what memory allows of bytes a second.
 //! - *Scan shape limit*: scans of 1 to 100 pairs. The walk prefetches the lines of just the leaves that hold
 //!   them, in groups of eight scans, and copies their keys and values out.
 //!
@@ -19,7 +22,7 @@
 //! so that a busy neighbour does not lower a limit. They report the best of [`ROUNDS`] rounds: a limit is not
 //! an average.
 
-use farsight_base::prng::SplitMix64;
+use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{Moves, Widest, prefetch, prefetch_passing};
 use farsight_base::{LeafNumber, WORDS_PER_LINE};
@@ -44,6 +47,8 @@ const SINGLE_WALKS: usize = READS as usize / 16;
 const SCANS_IN_ROUND: usize = READS as usize / 64;
 /// Reads prefetched together.
 const PREFETCHED: usize = 64;
+/// Bytes of blocks that a round copies.
+const COPIED_BYTES: usize = 512 << 20;
 /// Walks prefetched together: the store's batch.
 const WALKS: usize = 64;
 /// Scans prefetched together: the store's group.
@@ -67,8 +72,10 @@ pub struct Limits {
     pub single_walks_per_s: f64,
     /// The same with each key taken from the walk before.
     pub chained_walks_per_s: f64,
-    /// Unchecked scans of 1 to 100 pairs in the layout a second, one thread.
+    /// Unchecked scans of 1 to 100 pairs in the layout a second, one thread. Blocks are not read.
     pub shape_scans_per_s: f64,
+    /// Copies of a block's value a second, one thread; zero without blocks.
+    pub block_copies_per_s: f64,
 }
 
 /// Lines that walks touch, those of each step, which waits for the one before. None of the first: the top
@@ -97,6 +104,8 @@ pub struct LimitArrays<'a> {
     scans: Vec<(u64, usize)>,
     /// Where in a leaf the value's line begins, for each word of the key part and for none.
     values: [usize; KEY_PART_WORDS + 1],
+    /// Where leaves name blocks.
+    blocks: Option<BlockArray<'a>>,
 }
 
 impl<'a> LimitArrays<'a> {
@@ -133,7 +142,12 @@ impl<'a> LimitArrays<'a> {
         for slot in LeafSlot::all() {
             values[slot.key_word()] = geometry.value_place(slot).line * WORDS_PER_LINE;
         }
-        Self { leaves, predictor, keys: drawn, scans, values }
+        Self { leaves, predictor, keys: drawn, scans, values, blocks: None }
+    }
+
+    /// Lets walks go on to blocks.
+    pub fn set_blocks(&mut self, blocks: BlockArray<'a>) {
+        self.blocks = Some(blocks);
     }
 
     /// Measures all limits on the calling thread.
@@ -152,6 +166,7 @@ impl<'a> LimitArrays<'a> {
                 self.single_walks::<true, false>(round, &mut Touched::default())
             }),
             shape_scans_per_s: best(|_| self.scans()),
+            block_copies_per_s: self.blocks.as_ref().map_or(0.0, |blocks| best(|round| blocks.copies(round))),
         }
     }
 
@@ -248,6 +263,11 @@ impl<'a> LimitArrays<'a> {
             }
             let value = self.value_of::<COUNTED>(leaf, key, touched);
             sum ^= self.leaves[value].load(Ordering::Relaxed);
+            if let Some(blocks) = &self.blocks {
+                let block = blocks.block(key, sum);
+                block.iter().step_by(WORDS_PER_LINE).for_each(prefetch_passing);
+                sum ^= sum_of_lines(block);
+            }
         }
         black_box(sum);
         SINGLE_WALKS as u64
@@ -309,11 +329,77 @@ impl<'a> LimitArrays<'a> {
                 prefetch(&self.leaves[*at]);
                 touched.of_values += u64::from(COUNTED);
             }
-            sum = at.iter().fold(sum, |sum, at| sum.wrapping_add(self.leaves[*at].load(Ordering::Relaxed)));
+            if let Some(blocks) = &self.blocks {
+                let words = at.map(|at| self.leaves[at].load(Ordering::Relaxed));
+                let named = || keys.iter().zip(words).map(|(key, word)| blocks.block(*key, word));
+                named().flat_map(|block| block.iter().step_by(WORDS_PER_LINE)).for_each(prefetch);
+                sum = named().fold(sum, |sum, block| sum.wrapping_add(sum_of_lines(block)));
+            } else {
+                sum =
+                    at.iter().fold(sum, |sum, at| sum.wrapping_add(self.leaves[*at].load(Ordering::Relaxed)));
+            }
         }
         black_box(sum);
         (batches.len() * WALKS) as u64
     }
+}
+
+/// Blocks of one length.
+pub struct BlockArray<'a> {
+    words: &'a [AtomicU64],
+    block_words: usize,
+    value_bytes: usize,
+}
+
+impl<'a> BlockArray<'a> {
+    /// Blocks of so many bytes, a multiple of a line, that hold values of so many. They fill `words`.
+    #[must_use]
+    pub fn new(words: &'a [AtomicU64], block_bytes: usize, value_bytes: usize) -> Self {
+        for (index, word) in words.iter().enumerate() {
+            // Relaxed, here and below: nobody writes what others read.
+            word.store(index as u64, Ordering::Relaxed);
+        }
+        Self { words, block_words: block_bytes / 8, value_bytes }
+    }
+
+    /// The block of a key, which takes the word that its leaf holds: no walk begins it before it has that.
+    #[inline(always)]
+    fn block(&self, key: u64, word: u64) -> &'a [AtomicU64] {
+        // No bit of the word is taken over, but neither compiler nor processor knows.
+        let random = mix(key ^ word & black_box(0));
+        let blocks = self.words.len() / self.block_words;
+        let block = ((u128::from(random) * blocks as u128) >> 64) as usize;
+        &self.words[block * self.block_words..][..self.block_words]
+    }
+
+    /// Copies the values of random blocks, a batch prefetched together.
+    fn copies(&self, round: u64) -> u64 {
+        let batches = (COPIED_BYTES / (self.block_words * 8 * WALKS)).max(1);
+        let (mut random, mut value) = (SplitMix64::new(round), vec![0_u64; self.value_bytes.div_ceil(8)]);
+        for _ in 0..batches {
+            let blocks: [&[AtomicU64]; WALKS] = std::array::from_fn(|_| {
+                let block = self.block(random.next_u64(), 0);
+                block.iter().step_by(WORDS_PER_LINE).for_each(prefetch);
+                block
+            });
+            for block in blocks {
+                // A value stands behind its block's header and key.
+                let words = &block[self.block_words - value.len()..];
+                for (into, word) in value.iter_mut().zip(words) {
+                    *into = word.load(Ordering::Relaxed);
+                }
+                black_box(&mut value);
+            }
+        }
+        (batches * WALKS) as u64
+    }
+}
+
+/// Reads a word of each line.
+#[inline(always)]
+fn sum_of_lines(block: &[AtomicU64]) -> u64 {
+    let lines = block.iter().step_by(WORDS_PER_LINE);
+    lines.fold(0, |sum: u64, word| sum.wrapping_add(word.load(Ordering::Relaxed)))
 }
 
 /// The best rate of [`ROUNDS`] rounds, each of which says how many operations it did.

@@ -43,8 +43,14 @@ pub struct Setting {
     pub dataset: String,
     /// Keys loaded.
     pub keys: u64,
-    /// Bytes of a value.
+    /// Bytes of a value, the longest of any length.
     pub value_size: u32,
+    /// Bytes of the shortest, of any length.
+    #[serde(default)]
+    pub value_size_min: u32,
+    /// `fixed`: of one size, in leaves; `blocks`: of any length, in blocks of their own.
+    #[serde(default = "fixed")]
+    pub values: String,
     /// Client threads.
     pub threads: usize,
     /// Operations of a batch.
@@ -66,11 +72,19 @@ pub struct Setting {
     pub table: String,
     /// Measured time of a run, in s.
     pub seconds: f64,
+    /// When writes were acknowledged, where servers kept their tables: `durable` or `memory`.
+    #[serde(default)]
+    pub acknowledged: Option<String>,
 }
 
 /// The table of results from before they named it.
 fn fresh() -> String {
     "fresh".into()
+}
+
+/// The values of results from before they named them.
+fn fixed() -> String {
+    "fixed".into()
 }
 
 /// The fabric of results from before they named it.
@@ -126,6 +140,9 @@ pub struct Measured {
     /// Rate of unchecked walks of the same layout, same threads: in batches, or one at a time for batches of
     /// one.
     pub shape_limit_per_s: f64,
+    /// Copies a second of a value out of a random block, same threads.
+    #[serde(default)]
+    pub block_copy_limit_per_s: f64,
 }
 
 /// The result of a setting.
@@ -197,6 +214,7 @@ impl Record {
             client_cpu_fraction: of(|run| run.client_cpu_fraction),
             random_read_limit_per_s: of(|run| run.random_read_limit_per_s),
             shape_limit_per_s: of(|run| run.shape_limit_per_s),
+            block_copy_limit_per_s: of(|run| run.block_copy_limit_per_s),
         };
         Self {
             setting,
@@ -275,6 +293,8 @@ pub(crate) mod tests {
             dataset: "longitudes".into(),
             keys: 3_766_456,
             value_size: 8,
+            value_size_min: 8,
+            values: "fixed".into(),
             threads: 2,
             batch: 64,
             access: "one-sided".into(),
@@ -283,6 +303,7 @@ pub(crate) mod tests {
             memory_nodes: 0,
             table: "fresh".into(),
             seconds: 5.0,
+            acknowledged: None,
         };
         let runs: Vec<_> = throughputs
             .iter()
@@ -300,6 +321,7 @@ pub(crate) mod tests {
                 client_cpu_fraction: 1.0,
                 random_read_limit_per_s: 2e8,
                 shape_limit_per_s: 1e8,
+                block_copy_limit_per_s: 0.0,
             })
             .collect();
         let machine = Machine { cpu: "Example 9000".into(), cores: 2, ..Machine::default() };

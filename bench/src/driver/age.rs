@@ -8,9 +8,10 @@ use farsight::{Options, Table};
 use farsight_oracles::{Embedding as _, Identity};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::checked_value::CheckedValue;
 use super::executor::Executor;
 use super::store::PLAIN;
-use super::{Cancellation, DriverError, SEED, checked_value};
+use super::{Cancellation, DriverError, SEED, Values};
 use crate::workload::{InsertSupply, KeySpace, Operation};
 
 /// Pairs between two steps of the progress bar.
@@ -40,18 +41,18 @@ impl Age {
     /// Fills `table`, which is empty, with `keys`, each with its first value.
     pub(super) fn fill(
         self,
-        table: &Table<u64>,
+        (table, values): (&Table<u64>, Values),
         options: Options,
         keys: &[Identity],
         cancellation: &Cancellation,
     ) -> Result<(), DriverError> {
         if self == Self::Fresh {
-            return bulk_load(table, keys, cancellation);
+            return bulk_load(table, values, keys, cancellation);
         }
         let supply = InsertSupply { held_back: keys.len() / 2, gap_keys: 0 };
         let space = Arc::new(KeySpace::split(keys.to_vec(), supply, SEED)?);
-        bulk_load(table, space.loaded(), cancellation)?;
-        insert(table, options, &space, cancellation)
+        bulk_load(table, values, space.loaded(), cancellation)?;
+        insert((table, values), options, &space, cancellation)
     }
 }
 
@@ -61,13 +62,18 @@ fn bar(pairs: usize) -> ProgressBar {
     ProgressBar::new(pairs as u64).with_style(style.expect("a well-formed template"))
 }
 
-fn bulk_load(table: &Table<u64>, keys: &[Identity], cancellation: &Cancellation) -> Result<(), DriverError> {
+fn bulk_load(
+    table: &Table<u64>,
+    values: Values,
+    keys: &[Identity],
+    cancellation: &Cancellation,
+) -> Result<(), DriverError> {
     let bar = bar(keys.len());
     let mut load = table.bulk_load()?;
-    let mut value = vec![0; table.value_bytes()];
+    let mut value = CheckedValue::new(values);
     for (index, &key) in keys.iter().enumerate() {
-        checked_value::write(key, 0, &mut value);
-        load.push(PLAIN.key(key), &value)?;
+        value.set(key, 0);
+        load.push(PLAIN.key(key), value.as_ref())?;
         if index % BAR_STEP_PAIRS == 0 {
             cancellation.check()?;
             bar.set_position(index as u64);
@@ -80,14 +86,14 @@ fn bulk_load(table: &Table<u64>, keys: &[Identity], cancellation: &Cancellation)
 
 /// Inserts the keys that `space` has for that, in their order.
 fn insert(
-    table: &Table<u64>,
+    (table, values): (&Table<u64>, Values),
     options: Options,
     space: &Arc<KeySpace>,
     cancellation: &Cancellation,
 ) -> Result<(), DriverError> {
     let bar = bar(space.inserts().len());
     let session = table.session(options)?;
-    let mut executor = Executor::new(session, table.name(), table.value_bytes(), Arc::clone(space));
+    let mut executor = Executor::new(session, table.name(), values, Arc::clone(space));
     let mut batch = Vec::new();
     for keys in space.inserts().chunks(INSERT_BATCH) {
         cancellation.check()?;

@@ -1,11 +1,12 @@
 //! Values that prove whose they are.
 //!
-//! Invariant: the first word holds a checksum of the key's identity (40 bits) and the writer's counter (24
-//! bits). Every further word follows from the first and its place. So a value of another key, or one put
-//! together of two writes, shows.
+//! Invariant: the first word holds a checksum of the key's identity and the value's length (40 bits) and the
+//! writer's counter (24 bits). Every further word follows from the first and its place. So a value of another
+//! key, one that was cut, or one put together of two writes, shows.
 
-use farsight::VALUE_BYTES_MAX;
 use farsight_oracles::Identity;
+
+use super::Values;
 
 /// Bits of the counter below the checksum.
 const COUNTER_BITS: u32 = 24;
@@ -15,26 +16,27 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A value in a buffer of its own, as the batched writes take them.
 #[derive(Clone)]
 pub(crate) struct CheckedValue {
-    bytes: [u8; VALUE_BYTES_MAX],
-    length: usize,
+    values: Values,
+    bytes: Vec<u8>,
 }
 
 impl CheckedValue {
-    /// A buffer for values of `length` bytes.
-    pub(super) fn new(length: usize) -> Self {
-        Self { bytes: [0; VALUE_BYTES_MAX], length }
+    /// A buffer for such values.
+    pub(super) fn new(values: Values) -> Self {
+        Self { values, bytes: Vec::with_capacity(values.most_bytes()) }
     }
 
     /// Makes it the value of `key` with this counter.
     #[inline]
     pub(super) fn set(&mut self, key: Identity, counter: u32) {
-        write(key, counter, &mut self.bytes[..self.length]);
+        self.bytes.resize(self.values.length(key, counter), 0);
+        write(key, counter, &mut self.bytes);
     }
 }
 
 impl AsRef<[u8]> for CheckedValue {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        &self.bytes
     }
 }
 
@@ -44,19 +46,19 @@ fn word(first: u64, place: usize) -> [u8; 8] {
 }
 
 #[inline]
-fn scattered(key: Identity) -> u64 {
-    key.0.wrapping_mul(GOLDEN)
+fn scattered(key: Identity, length: usize) -> u64 {
+    key.0.wrapping_mul(GOLDEN).wrapping_add((length as u64) << COUNTER_BITS)
 }
 
 #[inline]
-fn first_word(key: Identity, counter: u32) -> u64 {
+fn first_word(key: Identity, counter: u32, length: usize) -> u64 {
     let mask = (1 << COUNTER_BITS) - 1;
-    scattered(key) & !mask | u64::from(counter) & mask
+    scattered(key, length) & !mask | u64::from(counter) & mask
 }
 
 /// Writes the value of `key` with this counter.
 pub fn write(key: Identity, counter: u32, value: &mut [u8]) {
-    let first = first_word(key, counter);
+    let first = first_word(key, counter, value.len());
     for (place, piece) in value.chunks_mut(8).enumerate() {
         piece.copy_from_slice(&word(first, place)[..piece.len()]);
     }
@@ -68,7 +70,7 @@ pub fn write(key: Identity, counter: u32, value: &mut [u8]) {
 pub fn counter(key: Identity, value: &[u8]) -> Option<u32> {
     let (head, tail) = value.split_first_chunk::<8>()?;
     let first = u64::from_le_bytes(*head);
-    let is_of_key = (first ^ scattered(key)) >> COUNTER_BITS == 0;
+    let is_of_key = (first ^ scattered(key, value.len())) >> COUNTER_BITS == 0;
     let pieces = tail.chunks(8).enumerate();
     let is_whole =
         pieces.fold(true, |whole, (place, piece)| whole & (piece == &word(first, place + 1)[..piece.len()]));
@@ -83,19 +85,35 @@ mod tests {
     fn a_value_knows_its_key_and_counter() {
         for length in [8, 9, 16, 31, 256] {
             for key in [0, 1, u64::MAX, 1 << 63, 0x1234_5678] {
-                let mut value = CheckedValue::new(length);
+                let mut value = CheckedValue::new(Values::fixed(length));
                 value.set(Identity(key), 77);
                 assert_eq!(counter(Identity(key), value.as_ref()), Some(77), "{length} bytes of {key}");
                 assert_eq!(counter(Identity(key ^ 1), value.as_ref()), None, "a neighbour's");
                 assert_eq!(counter(Identity(key ^ 1 << 63), value.as_ref()), None, "a distant key's");
+                for cut in 8..length {
+                    assert_eq!(counter(Identity(key), &value.as_ref()[..cut]), None, "cut at {cut}");
+                }
             }
         }
         assert_eq!(counter(Identity(1), &[0; 7]), None);
     }
 
     #[test]
+    fn lengths_are_those_that_were_given() {
+        let mut value = CheckedValue::new(Values::blocks(10, 12));
+        let lengths: std::collections::BTreeSet<usize> = (0..100)
+            .map(|key| {
+                value.set(Identity(key), 3);
+                assert_eq!(counter(Identity(key), value.as_ref()), Some(3));
+                value.as_ref().len()
+            })
+            .collect();
+        assert!(lengths.into_iter().eq(10..=12));
+    }
+
+    #[test]
     fn a_value_of_two_writes_shows() {
-        let (mut old, mut new) = (CheckedValue::new(20), CheckedValue::new(20));
+        let (mut old, mut new) = [20; 2].map(|bytes| CheckedValue::new(Values::fixed(bytes))).into();
         old.set(Identity(5), 1);
         new.set(Identity(5), 2);
         for at in 1..20 {

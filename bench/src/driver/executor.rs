@@ -6,9 +6,9 @@ use std::sync::Arc;
 use farsight::{Answers, WriteError, WriteOperation, WriteOutcome};
 use farsight_oracles::{Embedding as _, Identity};
 
-use super::DriverError;
 use super::checked_value::{self, CheckedValue};
 use super::store::{KeyOf, Store};
+use super::{DriverError, Values};
 use crate::workload::{KeySpace, Operation, Workload};
 
 /// Wrong answers so far, with the evidence of the first.
@@ -48,8 +48,8 @@ struct Writes<S: Store> {
 }
 
 impl<S: Store> Writes<S> {
-    fn new(table: &str, operation: WriteOperation, value_bytes: usize) -> Self {
-        let empty = CheckedValue::new(value_bytes);
+    fn new(table: &str, operation: WriteOperation, values: Values) -> Self {
+        let empty = CheckedValue::new(values);
         Self { table: table.to_owned(), operation, pairs: Vec::new(), count: 0, empty }
     }
 
@@ -94,8 +94,8 @@ impl<S: Store> Writes<S> {
 
 impl<S: Store> Executor<S> {
     /// An executor on a session of a table of this name.
-    pub(crate) fn new(session: S, table: &str, value_bytes: usize, space: Arc<KeySpace>) -> Self {
-        let writes = |operation| Writes::new(table, operation, value_bytes);
+    pub(crate) fn new(session: S, table: &str, values: Values, space: Arc<KeySpace>) -> Self {
+        let writes = |operation| Writes::new(table, operation, values);
         Self {
             session,
             space,
@@ -105,7 +105,7 @@ impl<S: Store> Executor<S> {
             inserts: writes(WriteOperation::Insert),
             updates: writes(WriteOperation::Update),
             answers: Answers::default(),
-            value: vec![0; value_bytes],
+            value: vec![0; values.most_bytes()],
             pairs: S::Pairs::default(),
             outcomes: Vec::new(),
             counter: 0,
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn a_wrong_write_is_noted_and_a_refused_one_an_error() {
         let mut wrong = WrongAnswers::default();
-        let mut writes = Writes::<Session<u64>>::new("t", WriteOperation::Insert, 8);
+        let mut writes = Writes::<Session<u64>>::new("t", WriteOperation::Insert, Values::fixed(8));
         writes.push(Identity(1), 0);
         writes.push(Identity(2), 0);
         let mut check = |outcomes: &[WriteOutcome]| {

@@ -28,7 +28,7 @@ use farsight_oracles::{Embedding as _, Identity};
 use super::executor::{WrongAnswers, check_read};
 use super::load::{Load, LoadReport, Loading};
 use super::store::{PLAIN, identities};
-use super::{Age, Cancellation, DriverError, Placement, SEED, ServerSource, checked_value};
+use super::{Age, Cancellation, DriverError, Placement, SEED, ServerSource, Values, checked_value};
 use crate::histogram::LatencyHistogram;
 use crate::machine::{Machine, thread_cpu_time};
 use crate::report::{InsertPhase, InsertRecord, InsertSample, InsertSetting};
@@ -139,7 +139,7 @@ impl InsertPlan {
         let (source, prefaulted_bytes) = &self.with_memory(source, key_count);
         let (space, inserts) = self.new_keys(identities(keys))?;
         let (access, age) = (Access::OneSided, Age::Fresh);
-        let loading = Loading { value_bytes: self.value_bytes, access, age, cache_bytes: None };
+        let loading = Loading { values: Values::fixed(self.value_bytes), access, age, cache_bytes: None };
         let load = Load::new(source, loading, space.loaded(), 1, cancellation)?;
         let bench = Bench { plan: self, load: &load, placement, cancellation };
         let inserts: Arc<[Identity]> = inserts.into();

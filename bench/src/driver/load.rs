@@ -10,7 +10,7 @@ use farsight_oracles::{Embedding as _, Identity};
 
 use super::server_process::{self, ServerProcess};
 use super::store::PLAIN;
-use super::{Age, Cancellation, DriverError, ServerSource};
+use super::{Age, Cancellation, DriverError, ServerSource, Values};
 use crate::machine::process_cpu_time;
 
 /// The most that training and collapsing pages may take after a load.
@@ -25,8 +25,8 @@ const REST_CPU_MAX: Duration = Duration::from_millis(10);
 /// What to load.
 #[derive(Debug, Clone, Copy)]
 pub struct Loading {
-    /// Bytes of a value.
-    pub value_bytes: usize,
+    /// What the table's values are.
+    pub values: Values,
     /// Whose clients it is for.
     pub access: Access,
     /// How the table comes to hold its keys.
@@ -66,6 +66,8 @@ pub struct Load {
     pub client: Client,
     /// The table.
     pub table: Table<u64>,
+    /// What its values are.
+    pub values: Values,
     /// How sessions on it are opened.
     pub options: Options,
     /// The processes that have the table: the server, or the memory nodes.
@@ -109,7 +111,7 @@ impl Load {
     /// [`DriverError`]; a server that was started has ended then.
     pub fn new(
         source: &ServerSource,
-        Loading { value_bytes, access, age, cache_bytes }: Loading,
+        Loading { values, access, age, cache_bytes }: Loading,
         keys: &[Identity],
         number: usize,
         cancellation: &Cancellation,
@@ -129,7 +131,8 @@ impl Load {
         let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..options };
         let client = Client::connect_with(&url, &options)?;
         let nodes = url.urls().len();
-        let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
+        let options = table_options(source, keys);
+        let table = client.create_table_of::<u64>(&name, values.kind(), &options)?;
         let engine = table.engine();
         if access == Access::Rpc && !engine.answers_reads {
             return Err(DriverError::NobodySearches { peer: client.peer().to_owned() });
@@ -138,7 +141,7 @@ impl Load {
         let made = is_foreign.then(|| Made { client: client.clone(), name: name.clone() });
         let options = Options { access };
         let begun = Instant::now();
-        age.fill(&table, options, keys, cancellation)?;
+        age.fill((&table, values), options, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
 
         let rested = match nodes {
@@ -174,7 +177,7 @@ impl Load {
         };
         let server_process_ids = rested.process_ids;
         let is_here = !servers.is_empty() || url.urls().iter().all(|url| matches!(url, ServerUrl::Shm(_)));
-        Ok(Self { client, table, options, server_process_ids, is_here, report, _made: made, servers })
+        Ok(Self { client, table, values, options, server_process_ids, is_here, report, _made: made, servers })
     }
 
     /// Processor time so far of the processes that have the table, as this host's kernel counts it. Those
@@ -196,8 +199,9 @@ impl Load {
     /// [`DriverError`].
     pub fn another(&self, keys: &[Identity], cancellation: &Cancellation) -> Result<Table<u64>, DriverError> {
         let name = format!("{}-beside", self.table.name());
-        let table = self.client.create_table::<u64>(&name, self.table.value_bytes())?;
-        Age::Fresh.fill(&table, self.options, keys, cancellation)?;
+        let table =
+            self.client.create_table_of::<u64>(&name, self.values.kind(), &TableOptions::default())?;
+        Age::Fresh.fill((&table, self.values), self.options, keys, cancellation)?;
         self.rest(&table, cancellation)?;
         Ok(table)
     }

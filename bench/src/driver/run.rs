@@ -105,7 +105,8 @@ impl Run<'_> {
         let stream =
             OperationStream::new(self.workload, self.distribution, self.space, place, slots, self.seed)?;
         let space = Arc::clone(self.space);
-        let mut worker = Worker::new(&self.load.table, self.load.options, stream, space, self.plan.batch)?;
+        let (subject, options) = ((&self.load.table, self.plan.values), self.load.options);
+        let mut worker = Worker::new(subject, options, stream, space, self.plan.batch)?;
         let seconds = (self.plan.seconds * WARM_UP_PART).min(WARM_UP_MAX_S);
         worker.run(Duration::from_secs_f64(seconds), self.cancellation)?;
         Ok(worker)
@@ -163,6 +164,7 @@ impl Run<'_> {
             client_cpu_fraction: sum(|phase| phase.cpu.as_secs_f64())
                 / sum(|phase| phase.elapsed.as_secs_f64()).max(1e-9),
             random_read_limit_per_s: limit(|limits| limits.random_reads_per_s),
+            block_copy_limit_per_s: limit(|limits| limits.block_copies_per_s),
             shape_limit_per_s: limit(match self.plan.batch {
                 1 => |limits| limits.single_walks_per_s,
                 _ => |limits| limits.shape_walks_per_s,

@@ -3,6 +3,7 @@
 //! Invariant: the process, its socket and its directory are gone when this is dropped. It leads a process
 //! group of its own, so that a Ctrl-C at the terminal reaches the driver alone, which then ends it in order.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -35,6 +36,8 @@ pub struct ServerCommand {
     pub arguments: Vec<String>,
     /// An address over a network, at which it listens besides (`--listen URL`) and clients connect.
     pub network: Option<ServerUrl>,
+    /// Below which each server has a new directory for its tables (`--data DIR`), until it ends.
+    pub data: Option<PathBuf>,
 }
 
 /// A running server, or memory node.
@@ -44,12 +47,20 @@ pub(super) struct ServerProcess {
     /// Where it listens on this host.
     socket: ServerUrl,
     directory: TempDir,
+    /// Of its tables.
+    _data: Option<TempDir>,
 }
 
 /// A new directory that this user alone can enter.
 pub(super) fn socket_directory() -> Result<TempDir, DriverError> {
     let made = tempfile::Builder::new().prefix("farsight-bench-").tempdir();
     made.map_err(|source| DriverError::Directory { path: std::env::temp_dir(), source })
+}
+
+/// A new directory below `parent`, for a server's tables.
+fn data_directory(parent: &PathBuf) -> Result<TempDir, DriverError> {
+    let made = tempfile::Builder::new().prefix("farsight-bench-").tempdir_in(parent);
+    made.map_err(|source| DriverError::Directory { path: parent.clone(), source })
 }
 
 /// Removes the directory that a driver made for `socket`: what its server does at its end, because the driver
@@ -80,6 +91,7 @@ impl ServerProcess {
     pub(super) fn start(command: &ServerCommand, trains: Option<&[ServerUrl]>) -> Result<Self, DriverError> {
         let directory = socket_directory()?;
         let socket = directory.path().join("server.sock");
+        let data = command.data.as_ref().map(data_directory).transpose()?;
         let log = directory.path().join(LOG);
         let stderr = File::create(&log).map_err(|source| DriverError::Directory { path: log, source })?;
         let network = command.network.as_ref().map(ToString::to_string);
@@ -90,6 +102,7 @@ impl ServerProcess {
             .args(&command.arguments)
             .args(network.iter().flat_map(|url| ["--listen", url]))
             .args(pool.iter().flat_map(|pool| ["--train", pool]))
+            .args(data.iter().flat_map(|data| [OsStr::new("--data"), data.path().as_os_str()]))
             .arg("--socket")
             .arg(&socket)
             .stdin(Stdio::null())
@@ -98,7 +111,7 @@ impl ServerProcess {
             .process_group(0)
             .spawn()
             .map_err(|source| DriverError::Spawn { program: command.program.clone(), source })?;
-        let mut server = Self { child, url: own.clone(), socket: own, directory };
+        let mut server = Self { child, url: own.clone(), socket: own, directory, _data: data };
         let line = server.child.stdout.take().and_then(first_line).unwrap_or_default();
         match command.network {
             None if line.starts_with("ready ") => return Ok(server),
@@ -178,6 +191,7 @@ mod tests {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into(), "server".into()],
             network: None,
+            data: None,
         }
     }
 

@@ -35,8 +35,9 @@ pub(crate) trait Store {
     /// What scans find.
     type Pairs: Default;
 
-    /// As [`Session::get_into`].
-    fn get(&mut self, key: KeyOf<Self>, value: &mut [u8]) -> Result<Option<u64>, ReadError>;
+    /// As [`Session::get_into`], where `value` is as long as the table's values. As [`Session::get_vec`],
+    /// where these have any length.
+    fn get(&mut self, key: KeyOf<Self>, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError>;
 
     /// One write that carries a value, which a refusal makes an error.
     fn write_one(
@@ -74,8 +75,8 @@ impl Store for Session<u64> {
     type Pairs = Pairs<u64>;
 
     #[inline]
-    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        self.get_into(key, value)
+    fn get(&mut self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+        if self.values().are_blocks() { self.get_vec(key, value) } else { self.get_into(key, value) }
     }
 
     fn write_one(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use farsight::{Counters, Meters, Options, Session, Table};
 
 use super::executor::{Executor, WrongAnswers};
-use super::{Cancellation, DriverError};
+use super::{Cancellation, DriverError, Values};
 use crate::histogram::LatencyHistogram;
 use crate::machine::thread_cpu_time;
 use crate::workload::{KeySpace, Operation, OperationStream, WorkloadError};
@@ -38,13 +38,13 @@ pub(super) struct Phase {
 impl Worker {
     /// A worker with a session of its own.
     pub(super) fn new(
-        table: &Table<u64>,
+        (table, values): (&Table<u64>, Values),
         options: Options,
         stream: OperationStream,
         space: Arc<KeySpace>,
         batch_size: usize,
     ) -> Result<Self, DriverError> {
-        let executor = Executor::new(table.session(options)?, table.name(), table.value_bytes(), space);
+        let executor = Executor::new(table.session(options)?, table.name(), values, space);
         Ok(Self { stream, batch: Vec::with_capacity(batch_size), batch_size, executor })
     }
 

@@ -53,7 +53,13 @@ fn group(records: &[Record]) -> String {
     let setting = &first.setting;
     let mut lines = vec![
         heading(setting),
-        format!("{}, {} cores, huge pages {}", first.machine.cpu, first.machine.cores, huge_pages(first)),
+        format!(
+            "{}, {} cores, huge pages {}{}",
+            first.machine.cpu,
+            first.machine.cores,
+            huge_pages(first),
+            acknowledged(setting)
+        ),
         table.to_string(),
         format!(
             "medians of {runs} runs of {} s{few}; client cache {:.2} B a key",
@@ -74,6 +80,23 @@ fn group(records: &[Record]) -> String {
             millions(first.median.shape_limit_per_s)
         ));
     }
+    if first.median.block_copy_limit_per_s > 0.0 {
+        let bytes = f64::from(setting.value_size + setting.value_size_min) / 2.0;
+        let gigabytes = |per_second: f64| format!("{:.2} GB", per_second * bytes / 1e9);
+        lines.push(format!(
+            "values a second: {}; copies out of random blocks: {}",
+            records
+                .iter()
+                .map(|record| format!(
+                    "{} {}",
+                    workload(&record.setting),
+                    gigabytes(record.median.throughput_ops_per_s)
+                ))
+                .collect::<Vec<_>>()
+                .join(", "),
+            gigabytes(first.median.block_copy_limit_per_s)
+        ));
+    }
     let least = records.iter().map(|record| record.median.client_cpu_fraction).fold(1.0, f64::min);
     if least < CPU_FRACTION_WORTH_A_WORD {
         lines.push(format!("clients had as little as {:.0} % of their cores: rates suffer", least * 100.0));
@@ -84,10 +107,10 @@ fn group(records: &[Record]) -> String {
 /// What a group has in common.
 fn heading(setting: &Setting) -> String {
     format!(
-        "{}: {} keys, {} B values, {} {}, batches of {}, {}, {} access over {}",
+        "{}: {} keys, {}, {} {}, batches of {}, {}, {} access over {}",
         setting.dataset,
         thousands(setting.keys),
-        setting.value_size,
+        values(setting),
         setting.threads,
         if setting.threads == 1 { "thread" } else { "threads" },
         setting.batch,
@@ -95,6 +118,23 @@ fn heading(setting: &Setting) -> String {
         setting.access,
         setting.fabric
     )
+}
+
+fn acknowledged(setting: &Setting) -> &'static str {
+    match setting.acknowledged.as_deref() {
+        None => "",
+        Some("durable") => "; writes are durable",
+        Some(_) => "; writes are logged, and not synced",
+    }
+}
+
+fn values(setting: &Setting) -> String {
+    let Setting { value_size: most, value_size_min: least, .. } = setting;
+    match &setting.values[..] {
+        "blocks" if least < most => format!("blocks of {least} to {most} B"),
+        "blocks" => format!("blocks of {most} B"),
+        _ => format!("{most} B values"),
+    }
 }
 
 /// The workload, and the table's age if it is not the usual one.

@@ -21,7 +21,7 @@ use super::thread::{Thread, ThreadEnd};
 use super::{SEED, SimulatedPlan, WARM_UP_PART};
 use crate::driver::executor::Executor;
 use crate::driver::store::PLAIN;
-use crate::driver::{Cancellation, DriverError, checked_value};
+use crate::driver::{Cancellation, DriverError, Values, checked_value};
 use crate::workload::{KeySpace, OperationStream};
 
 const TABLE: &str = "ycsb";
@@ -66,7 +66,7 @@ impl Bed {
         for number in 0..threads {
             let table = &self.tables[number % plan.machines];
             let session = PricedSession::open(&self.simulation, table, plan)?;
-            let executor = Executor::new(session, TABLE, plan.value_bytes, Arc::clone(space));
+            let executor = Executor::new(session, TABLE, Values::fixed(plan.value_bytes), Arc::clone(space));
             let place = (number, threads);
             let stream = OperationStream::new(plan.workload, plan.distribution, space, place, SLOTS, SEED)?;
             let thread = Thread {

@@ -65,7 +65,7 @@ impl Store for PricedSession {
     const EMBEDDING: EightBytes = PLAIN;
     type Pairs = Pairs;
 
-    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+    fn get(&mut self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
         let half_ps = self.prices.thread_get_ps / 2;
         self.charge(1, half_ps);
         let version = self.session.get(key, value)?;

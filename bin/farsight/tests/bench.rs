@@ -176,6 +176,35 @@ fn every_workload_runs_over_tcp() {
     check_tcp(&output, &json);
 }
 
+/// Values of every length in a range, each checked; READs follow from their blocks. Durable, too.
+#[test]
+fn values_of_any_length_are_measured_and_durable_writes_too() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let data = results.path().join("data");
+    let data_text = data.to_str().expect("a text");
+    let shape = ["--keys", "20000", "--seconds", "0.1", "--runs", "1", "--json", json_text];
+    let blocks = ["--values", "blocks", "--value-size", "8..600", "--data", data_text];
+    let output = place.run(&[&shape[..], &blocks].concat());
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["blocks of 8 to 600 B", "writes are durable", "values a second: a ", "wrong answers: 0"] {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    assert_eq!(std::fs::read_dir(&data).expect("it is there").count(), 0, "servers left their data");
+    let records = records(&json);
+    let reads = &records[2];
+    assert_eq!([&reads["values"], &reads["acknowledged"]], ["blocks", "durable"]);
+    assert_eq!([&reads["value_size_min"], &reads["value_size"]], [8, 600]);
+    // Two of the leaf, one of the block.
+    assert!((3.0..3.3).contains(&number(reads, "reads_per_op")), "{reads}");
+    assert!(number(reads, "block_copy_limit_per_s") > 0.0, "{reads}");
+    let single =
+        place.run(&[&shape[..], &["--values", "blocks", "--batch", "1", "--workload", "f"]].concat());
+    assert!(single.status.success(), "{}", String::from_utf8_lossy(&single.stderr));
+}
+
 /// A server's certificate, which is its clients', too: arguments for either side, with files in `directory`.
 fn certificates(directory: &Path) -> Vec<String> {
     let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
@@ -480,7 +509,10 @@ fn what_cannot_be_run_is_refused_at_once() {
     assert!(error.contains("unknown distribution `pareto`"), "{error}");
     let error = place.fails(&["--json", "/proc/results.json"]);
     assert!(error.starts_with("error: cannot write results to /proc/results.json: "), "{error}");
-    assert!(place.fails(&["--value-size", "257"]).contains("8..=256"));
+    assert!(place.fails(&["--value-size", "257"]).contains("up to 256 B; longer ones want --values blocks"));
+    assert!(place.fails(&["--value-size", "8..16"]).contains("wants --values blocks"));
+    assert!(place.fails(&["--values", "blocks", "--value-size", "16..8"]).contains("16 is more than 8"));
+    assert!(place.fails(&["--values", "blocks", "--value-size", "0..8"]).contains("prove nothing"));
     assert!(place.fails(&["--seconds", "nan"]).contains("is not between 0"));
     assert!(place.fails(&["--threads", "0"]).contains("1..=4096"));
     let error = place.fails(&["--keys", "1000", "--connect", "shm:///nowhere/s"]);

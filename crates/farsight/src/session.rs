@@ -272,7 +272,7 @@ impl<K: Key> Session<K> {
 
     /// What the values of the table are.
     #[must_use]
-    pub(crate) fn values(&self) -> ValueKind {
+    pub fn values(&self) -> ValueKind {
         self.inner.table().values()
     }
 

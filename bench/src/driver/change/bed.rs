@@ -8,7 +8,7 @@ use farsight_oracles::Identity;
 use super::CacheFiller;
 use crate::driver::load::rest;
 use crate::driver::server_process::ServerProcess;
-use crate::driver::{Age, Cancellation, DriverError, ServerCommand};
+use crate::driver::{Age, Cancellation, DriverError, ServerCommand, Values};
 use crate::machine::ResidentMemory;
 use crate::report::ChangeMemory;
 
@@ -42,7 +42,7 @@ impl ChangeBed {
         let server_process_id = client.stats()?.process_id;
         let empty_server_bytes = ResidentMemory::of(server_process_id)?.all_bytes();
         let table = client.create_table::<u64>("change", VALUE_BYTES)?;
-        Age::Fresh.fill(&table, OPTIONS, keys, cancellation)?;
+        Age::Fresh.fill((&table, Values::fixed(VALUE_BYTES)), OPTIONS, keys, cancellation)?;
         rest(&client, table.name(), Some(server_process_id), cancellation)?;
         Ok(Self { client, table, server_process_id, empty_server_bytes, server })
     }

@@ -19,7 +19,7 @@ use farsight::{
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
     Age, Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
-    remove_directory_of, table_names,
+    Values, remove_directory_of, table_names,
 };
 use farsight_bench::machine;
 use farsight_bench::report::{Record, table, thousands};
@@ -39,6 +39,8 @@ use crate::trusted_servers::TrustedServers;
 const EXIT_INTERRUPTED: u8 = 130;
 /// The seed of synthetic keys and samples.
 const SEED: u64 = 1;
+/// Bytes of values in blocks, unless said otherwise.
+const BLOCK_BYTES_DEFAULT: usize = 128;
 /// What fits any machine on which this is asked in earnest.
 const THREADS_MAX: u64 = 4096;
 /// Operations of the largest batch.
@@ -164,9 +166,10 @@ How it measures:
   Every answer is checked: each value carries its key. A wrong one is an error.
 
   'of limit' compares with the unchecked walk of the same layout with 8 B
-  values, measured before each run on the same cores and pages. Limits count
-  the processor time of a thread, rates wall time; where other programs took
-  cores away from the clients, a line below the table says how much.
+  values, or on to blocks of the same length, measured before each run on the
+  same cores and pages. Limits count the processor time of a thread, rates
+  wall time; where other programs took cores away from the clients, a line
+  below the table says how much.
 
 Examples:
   farsight bench
@@ -178,6 +181,8 @@ Examples:
   farsight bench ycsb --workload c --batch 1   the latency of a single get
   farsight bench ycsb --workload c --aged --dataset uniform --keys 10000000
   farsight bench ycsb --fabric tcp --workload c --batch 256
+  farsight bench ycsb --values blocks --value-size 1024 --workload c
+  farsight bench ycsb --data /var/tmp/bench --workload a --batch 2048   durable writes
   farsight bench ycsb --engine xstore,xstore-d,rolex --dataset lognormal
   farsight bench ycsb --connect shm:///tmp/a,shm:///tmp/b   a pool of two memory nodes
   farsight bench ycsb --connect rdma://10.0.0.1:7474 --allow-plaintext   another host
@@ -209,10 +214,19 @@ struct Ycsb {
     /// Keys to load [default: all of a real set, 10 million of a synthetic one, simulated 1 million]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
-    /// Bytes of a value
-    #[arg(long, value_name = "B", default_value_t = 8, value_parser = clap::value_parser!(u64)
-        .range(VALUE_BYTES_MIN as u64..=VALUE_BYTES_MAX as u64))]
-    value_size: u64,
+    /// What values are: of one size, in leaves, or of any length, in blocks of their own
+    #[arg(long, value_enum, value_name = "KIND", default_value_t)]
+    values: ValuesName,
+    /// Bytes of a value; with --values blocks also from..to, equally frequent [default: 8, of blocks 128]
+    #[arg(long, value_name = "B[..B]", value_parser = lengths)]
+    value_size: Option<(usize, usize)>,
+    /// Keep the tables of the servers started here in directories below this one, which are removed at the
+    /// end: what durable writes cost
+    #[arg(long, value_name = "DIR", conflicts_with = "connect")]
+    data: Option<PathBuf>,
+    /// When writes are acknowledged, with --data
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "durable", requires = "data")]
+    ack: AckName,
     /// Client threads [default: 1]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
@@ -283,6 +297,27 @@ struct PinnedServer {
     /// The pool whose tables it trains
     #[arg(long)]
     train: Option<Addresses>,
+    /// The directory in which it keeps its tables
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// When it acknowledges writes then
+    #[arg(long, value_enum, default_value = "durable")]
+    ack: AckName,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default, ValueEnum)]
+enum ValuesName {
+    #[default]
+    Fixed,
+    Blocks,
+}
+
+/// Reads a length, or two with dots between.
+fn lengths(text: &str) -> Result<(usize, usize), String> {
+    let length = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number of bytes"));
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let (least, most) = (length(least)?, length(most)?);
+    if least <= most { Ok((least, most)) } else { Err(format!("{least} is more than {most}")) }
 }
 
 #[derive(Debug, Clone)]
@@ -356,6 +391,7 @@ impl Bench {
 impl Ycsb {
     fn run(self) -> Result<ExitCode> {
         self.testbed.check(&self)?;
+        self.values()?;
         let is_searched_by_server = Access::from(self.access) == Access::Rpc;
         if let Some(engine) =
             self.engines().iter().find(|engine| is_searched_by_server && !engine.answers_reads)
@@ -376,6 +412,8 @@ impl Ycsb {
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         if is_simulated {
             ensure!(self.cache.is_none(), "--cache has no meaning with --fabric sim");
+            let is_plain = self.values == ValuesName::Fixed && self.data.is_none();
+            ensure!(is_plain, "--values blocks and --data have no meaning with --fabric sim");
             return self.simulate(&dataset, &keys, &cancellation);
         }
         let placement = Placement::new(self.threads(), self.running.connect.is_some())?;
@@ -407,7 +445,7 @@ impl Ycsb {
         placement: &Placement,
         cancellation: &Cancellation,
     ) -> Result<Vec<Outcome>> {
-        let plan = self.plan(dataset);
+        let plan = self.plan(dataset)?;
         if let Some(source) = self.running.source()? {
             return Ok(vec![plan.run(keys, &source, placement, cancellation)?]);
         }
@@ -437,7 +475,12 @@ impl Ycsb {
 
     /// What is started for this engine.
     fn source_of(&self, engine: &'static EngineKind, placement: &Placement) -> Result<ServerSource> {
-        let command = server_command(self.fabric.network(), placement)?;
+        let mut command = server_command(self.fabric.network(), placement)?;
+        if let Some(data) = &self.data {
+            command.data.clone_from(&self.data);
+            std::fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+            command.arguments.push(format!("--ack={}", self.ack.name()));
+        }
         if engine.is_alone() {
             return Ok(ServerSource::Start(command));
         }
@@ -448,12 +491,12 @@ impl Ycsb {
         self.threads.map_or(1, |threads| threads as usize)
     }
 
-    fn plan(&self, dataset: &Dataset) -> Plan {
-        Plan {
+    fn plan(&self, dataset: &Dataset) -> Result<Plan> {
+        Ok(Plan {
             workloads: self.workload.0.clone(),
             distribution: self.distribution,
             dataset: dataset.name(),
-            value_bytes: self.value_size as usize,
+            values: self.values()?,
             threads: self.threads(),
             batch: self.batch as usize,
             access: self.access.into(),
@@ -461,6 +504,32 @@ impl Ycsb {
             runs: self.runs.unwrap_or(RUNS_DEFAULT) as usize,
             ages: if self.aged { vec![Age::Fresh, Age::Aged] } else { vec![Age::Fresh] },
             cache_bytes: self.cache,
+            acknowledged: self.data.as_ref().map(|_| self.ack.name()),
+        })
+    }
+
+    /// What the tables' values are; each has room for what proves whose it is.
+    fn values(&self) -> Result<Values> {
+        let (least, most) = self.value_size.unwrap_or(match self.values {
+            ValuesName::Fixed => (VALUE_BYTES_MIN, VALUE_BYTES_MIN),
+            ValuesName::Blocks => (BLOCK_BYTES_DEFAULT, BLOCK_BYTES_DEFAULT),
+        });
+        ensure!(
+            least >= VALUE_BYTES_MIN,
+            "--value-size: values of less than {VALUE_BYTES_MIN} B prove nothing"
+        );
+        match self.values {
+            ValuesName::Blocks => {
+                let longest = u32::try_from(most).is_ok();
+                ensure!(longest, "--value-size: {most} B are more than any value has");
+                Ok(Values::blocks(least, most))
+            }
+            ValuesName::Fixed if least < most => bail!("--value-size {least}..{most} wants --values blocks"),
+            ValuesName::Fixed => {
+                let remedy = "longer ones want --values blocks";
+                ensure!(most <= VALUE_BYTES_MAX, "--value-size: up to {VALUE_BYTES_MAX} B; {remedy}");
+                Ok(Values::fixed(most))
+            }
         }
     }
 }
@@ -507,7 +576,7 @@ fn server_command(network: Option<ServerUrl>, placement: &Placement) -> Result<S
     if let Some(core) = placement.server_core() {
         arguments.extend(["--core".to_owned(), core.to_string()]);
     }
-    Ok(ServerCommand { program, arguments, network })
+    Ok(ServerCommand { program, arguments, network, data: None })
 }
 
 fn load_text(load: &LoadReport) -> String {
@@ -545,7 +614,7 @@ impl PinnedServer {
         };
         let settings = Settings::at(self.socket.clone(), self.listen);
         let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
-        let (data, ack) = (None, AckName::Durable);
+        let (data, ack) = (self.data, self.ack);
         let served = Serve { settings, prefault, train, data, ack, trusted, lease: None }.serve(guarded);
         // A failure is told in a file there, to the benchmark if it lives.
         if served.is_ok() || is_orphan() {

@@ -128,6 +128,16 @@ pub(crate) enum AckName {
     Memory,
 }
 
+impl AckName {
+    /// As it is given.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 impl From<AckName> for Ack {
     fn from(name: AckName) -> Self {
         match name {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use farsight::EngineKind;
+use farsight::{EngineKind, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
 use farsight_bench::report::{SimulatedRecord, simulated_table};
@@ -138,7 +138,7 @@ impl Ycsb {
             workload,
             distribution: self.distribution.unwrap_or(workload.usual_distribution()),
             dataset: dataset.name(),
-            value_bytes: self.value_size as usize,
+            value_bytes: self.value_size.map_or(VALUE_BYTES_MIN, |(_, most)| most),
             batch: self.batch as usize,
             access: self.access.into(),
             seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
