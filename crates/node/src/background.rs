@@ -1,5 +1,5 @@
-//! Background work, in steps: what engines do for their tables ([`BackgroundWork`]), and giving back what
-//! ended clients had begun.
+//! Background work, in steps: what engines do for their tables ([`BackgroundWork`]), giving back what ended
+//! clients had begun, and scrubbing.
 //!
 //! Invariant: a step is bounded, whatever the tables hold. (The end of one load, and the publication of one
 //! whole model, are one piece each.) A step that reports [`BackgroundState::Idle`] left nothing undone that
@@ -16,6 +16,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_protocol::TableId;
 
 use crate::engine::BackgroundWork;
+use crate::scrub::Scrub;
 use crate::tables::View;
 use crate::{NodeState, process};
 
@@ -38,6 +39,7 @@ pub struct Background {
     processor_time: fn() -> Duration,
     view: View,
     works: BTreeMap<TableId, Option<Box<dyn BackgroundWork>>>,
+    scrub: Scrub,
 }
 
 impl Background {
@@ -51,7 +53,7 @@ impl Background {
     /// far. A simulator, whose time is not the machine's, has a clock of its own.
     #[must_use]
     pub fn by_processor_time(state: Arc<NodeState>, processor_time: fn() -> Duration) -> Self {
-        Self { state, processor_time, view: View::default(), works: BTreeMap::new() }
+        Self { state, processor_time, view: View::default(), works: BTreeMap::new(), scrub: Scrub::default() }
     }
 
     /// Does a bounded piece of what there is to do: for each table about as much as training `budget`
@@ -70,6 +72,7 @@ impl Background {
                 BackgroundState::Idle { again_at: at } => again_at = again_at.into_iter().chain(at).min(),
             }
         }
+        again_at = again_at.into_iter().chain(self.scrub.step(now, &self.view)).min();
         if is_working { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }

@@ -21,6 +21,7 @@ use crate::late_reply::LateReplies;
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
 use crate::rolex::PooledTable;
+use crate::scrub::Checked;
 use crate::x_store::{BlockPart, Part};
 use crate::{BackgroundState, LateReply};
 
@@ -138,6 +139,12 @@ pub trait HostedTable: Send + Sync {
 
     /// What the log needs of it, if its engine has a log.
     fn logged(&self) -> Option<&dyn LoggedTable> {
+        None
+    }
+
+    /// Looks at up to `limit` pairs from the key `from` on, and mends what it can. `None` if this node's
+    /// processor does not read its pairs.
+    fn check(&self, _from: u64, _limit: usize) -> Option<Checked> {
         None
     }
 

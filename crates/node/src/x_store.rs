@@ -3,6 +3,7 @@
 mod background;
 mod block_part;
 mod call;
+mod check;
 mod logged;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::bulk_load::{Loader, Loading};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
+use crate::scrub::Checked;
 use crate::table_name::TableName;
 use background::Work;
 pub(crate) use block_part::BlockPart;
@@ -162,6 +164,10 @@ impl<F: LeafFormat + 'static> HostedTable for Part<F> {
 
     fn forget(&self, client: ClientId) {
         self.loading.end_of(client);
+    }
+
+    fn check(&self, from: u64, limit: usize) -> Option<Checked> {
+        Some(self.check_leaves(from, limit))
     }
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {

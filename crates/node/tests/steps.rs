@@ -8,11 +8,14 @@ use std::time::Duration;
 use common::local_host::{LocalClient, LocalHost};
 use common::talk::{create_at, definition};
 use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::Ordering;
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
-use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
+use farsight_layout::Geometry;
+use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, PASS_PAUSE, Worker};
 use farsight_protocol::{
-    ControlRequest, Reply, Request, TableId, TableInfo, WriteEntries, WriteEntry, WriteOperation,
+    ControlRequest, ErrorCode, Reply, Request, TableDefinition, TableId, TableInfo, ValueEntries, ValueKind,
+    WriteEntries, WriteEntry, WriteOperation,
 };
 
 const BUDGET: usize = 16;
@@ -45,8 +48,12 @@ impl Stepped {
     }
 
     fn create(&mut self, name: &str) -> TableInfo {
+        self.create_as(definition(name, 8))
+    }
+
+    fn create_as(&mut self, definition: TableDefinition) -> TableInfo {
         let mut frame = Vec::new();
-        let request = create_at(self.state.epoch().0, definition(name, 8));
+        let request = create_at(self.state.epoch().0, definition);
         Request::control(&mut frame, &request);
         Reply::decode(&self.call(&frame)).unwrap().unwrap().control().unwrap()
     }
@@ -74,6 +81,18 @@ impl Stepped {
             }
         }
         panic!("the background is never done");
+    }
+
+    /// Runs the pass that is due when its pause has passed; returns its pieces.
+    fn run_pass(&mut self) -> usize {
+        self.now = self.now.plus(PASS_PAUSE);
+        for pieces in 0..1_000 {
+            match self.background.step(self.now, BUDGET) {
+                BackgroundState::Idle { again_at: Some(at) } => self.now = at,
+                _ => return pieces,
+            }
+        }
+        panic!("the pass never ends");
     }
 }
 
@@ -115,4 +134,60 @@ fn training_and_collapsing_go_on_in_steps_and_come_to_an_end() {
     server.run_background();
     let caught_up = server.state.stats(server.now).tables[0].part().model;
     assert!(caught_up.pending == 0 && caught_up.lag_ns == 0 && caught_up.retrained > 0, "{caught_up:?}");
+}
+
+/// Stamps that memory lost a bit of, in leaves for which nobody calls.
+#[test]
+fn a_pass_mends_leaves_for_which_nobody_asks() {
+    let mut server = Stepped::new();
+    let table = server.create("stepped");
+    server.put(&table, (0..20_000).map(|key| key * 11));
+    server.run_background();
+    let leaf_words = Geometry::new(8).expect("a size of the format").leaf_words();
+    let damaged = [3, 4, 700];
+    for leaf in damaged {
+        // "Being written", by nobody.
+        server.host.region(RegionId(0)).words()[leaf * leaf_words].fetch_xor(1, Ordering::Relaxed);
+    }
+    let scrubbed = |server: &Stepped| server.state.stats(server.now).tables[0].part().tree.scrubbed;
+    server.run_background();
+    assert_eq!(scrubbed(&server), 0, "no pass is due");
+    let pieces = server.run_pass();
+    assert!(pieces > 20, "{pieces} pieces of 20,000 pairs");
+    assert_eq!(scrubbed(&server), damaged.len() as u64);
+}
+
+/// Blocks that memory lost a bit of: a pass goes on behind each, and clients are refused those pairs alone.
+#[test]
+fn a_pass_goes_on_behind_damaged_blocks() {
+    let mut server = Stepped::new();
+    let values = ValueKind::Blocks { max_bytes: 100 };
+    let table = server.create_as(TableDefinition { values, ..definition("blocks", 8) });
+    let mut frame = Vec::new();
+    Request::begin_write_values(&mut frame, table.id, WriteOperation::Put, 300);
+    for key in 0..300_u64 {
+        let value = [key as u8; 20];
+        ValueEntries::push(&mut frame, WriteEntry { key, hint: LeafNumber::NONE, value: &value });
+    }
+    assert!(Reply::decode(&server.call(&frame)).unwrap().is_ok());
+    server.run_background();
+    let region = server.host.region(RegionId(1));
+    // The values' first words, each in a line of its own.
+    let of_value = |byte: u8| {
+        let value = u64::from_le_bytes([byte; 8]);
+        region.words().iter().find(|word| word.load(Ordering::Relaxed) == value).expect("its block")
+    };
+    for key in [7, 8, 255] {
+        of_value(key).fetch_xor(1 << 40, Ordering::Relaxed);
+    }
+    assert!((3..10).contains(&server.run_pass()), "a piece, and one behind each");
+    let mut get = |key: u64| {
+        let mut frame = Vec::new();
+        Request::get_values(&mut frame, table.id, &[key]);
+        Reply::decode(&server.call(&frame)).unwrap().map(drop).map_err(|error| error.code)
+    };
+    assert_eq!(
+        [6, 7, 8, 9].map(&mut get),
+        [Ok(()), Err(ErrorCode::Damaged), Err(ErrorCode::Damaged), Ok(())]
+    );
 }

@@ -21,6 +21,7 @@ use super::{Part, code_of, too_small};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
+use crate::scrub::Checked;
 use crate::table_name::TableName;
 
 /// The number by which references name a part's space: it has one.
@@ -224,6 +225,10 @@ impl HostedTable for BlockPart {
 
     fn forget(&self, client: ClientId) {
         self.part.forget(client);
+    }
+
+    fn check(&self, from: u64, limit: usize) -> Option<Checked> {
+        Some(self.check_blocks(from, limit))
     }
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
