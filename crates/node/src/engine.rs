@@ -142,7 +142,7 @@ pub trait HostedTable: Send + Sync {
         None
     }
 
-    /// Looks at up to `limit` pairs from the key `from` on, and mends what it can. `None` if this node's
+    /// Looks at up to `limit` pairs from the key `from` on, and repairs what it can. `None` if this node's
     /// processor does not read its pairs.
     fn check(&self, _from: u64, _limit: usize) -> Option<Checked> {
         None

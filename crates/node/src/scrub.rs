@@ -1,14 +1,14 @@
-//! Scrubbing: a slow pass over all tables, so that what memory has lost is met although nobody asks for it.
+//! Scrubbing: a slow pass over all tables, so that what memory has lost is met although nobody calls for it.
 //!
-//! Invariant: a piece is bounded, and pieces take about a hundredth of a core together. Between passes nothing
-//! wakes a node that has nothing to do.
+//! Invariant: a piece is bounded, and pieces take about a hundredth of a core together. Between passes
+//! nothing wakes a node that has nothing to do.
 //!
 //! Protocol:
 //! 1. A pass begins [`PASS_PAUSE`] after the one before has ended, or after the start.
-//! 2. A piece looks at a few pairs of one table as a call does that scans. So it waits for a leaf in vain whose
-//!    stamps are damaged, and mends them. The next piece goes on behind.
-//! 3. It compares blocks with their checksums. A damaged one is reported by its key; clients are refused it, and
-//!    a write of the key replaces it.
+//! 2. A piece looks at a few pairs of one table as a call does that scans. So it waits in vain for a leaf
+//!    whose stamps are damaged, and repairs them. The next piece goes on behind.
+//! 3. It compares blocks with their checksums. A damaged one is reported by its key. Clients are refused it,
+//!    and a write of the key replaces it.
 //!
 //! Keys and values that leaves hold have no checksum: a bit of those shows nowhere.
 
@@ -30,7 +30,7 @@ const PIECE_PAUSE: Duration = Duration::from_millis(5);
 pub struct Checked {
     /// The key from which to go on, or `None` at the table's end.
     pub next: Option<u64>,
-    /// What nobody can mend here.
+    /// What nobody can repair here.
     pub damage: Option<ServerError>,
 }
 

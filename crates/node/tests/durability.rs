@@ -158,11 +158,8 @@ fn a_full_disk_refuses_and_goes_on_with_room() {
     for are_blocks in [false, true] {
         let disk = SimulatedDisk::default();
         let mut program = Program::start(&disk, 7);
-        if are_blocks {
-            program.create_blocks("table")
-        } else {
-            program.create("table")
-        };
+        let create = if are_blocks { Program::create_blocks } else { Program::create };
+        create(&mut program, "table");
         disk.set_faults(&[Fault::CapacityBytes(20 << 10)]);
         let refused = (0..200).find_map(|key| program.put("table", key, key).err()).expect("a full disk");
         assert_eq!(refused.code, ErrorCode::OutOfResources, "{refused}");

@@ -138,7 +138,7 @@ fn training_and_collapsing_go_on_in_steps_and_come_to_an_end() {
 
 /// Stamps that memory lost a bit of, in leaves for which nobody calls.
 #[test]
-fn a_pass_mends_leaves_for_which_nobody_asks() {
+fn a_pass_repairs_leaves_for_which_nobody_asks() {
     let mut server = Stepped::new();
     let table = server.create("stepped");
     server.put(&table, (0..20_000).map(|key| key * 11));

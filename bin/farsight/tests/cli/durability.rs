@@ -236,7 +236,9 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
         stats.contains("acknowledged when durable") && stats.contains("rounds of snapshots 0"),
         "{stats}"
     );
-    let used = serve.fails(&["verify", &data]);
+    let online = serve.ok(&["verify"]);
+    assert!(online.contains("prices") && online.matches("all right").count() == 2, "{online}");
+    let used = wait(start(program().args(["verify", &data]))).into_error("verify");
     assert!(used.contains("in use by another process"), "{used}");
     let second = program().args(["serve", "--data", &data, "--socket", "/tmp/never.sock"]).output();
     let second = String::from_utf8_lossy(&second.expect("it ends").stderr).into_owned();

@@ -1,0 +1,93 @@
+//! The tables of a running server, or of a pool's nodes: every pair, in key order, as the server finds it.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use farsight::{Access, Client, Options, Table, with_causes};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::key_text::TextKey;
+use crate::listing::listing;
+use crate::typed_table::{TableCommand, on_table};
+
+/// Pairs between two steps of the progress bar.
+const BAR_STEP_PAIRS: u64 = 8192;
+
+pub(super) fn verify(client: &Client) -> Result<ExitCode> {
+    let repaired_before = repaired(client)?;
+    let mut listing = listing(["table", "engine", "pairs read", "found"]);
+    let mut damages = Vec::new();
+    for table in client.tables()? {
+        let name = table.definition.name;
+        let found = on_table(client, &name, Reading)?;
+        let text = match (&found.pairs, &found.damage) {
+            (None, _) => "not read: it keeps no order",
+            (_, Some(_)) => "damage",
+            _ => "all right",
+        };
+        let pairs = found.pairs.map_or_else(|| "-".to_owned(), |pairs| pairs.to_string());
+        listing.add_row([name, table.engine.name, pairs, text.to_owned()]);
+        damages.extend(found.damage);
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{listing}")?;
+    match repaired(client)?.saturating_sub(repaired_before) {
+        0 => {}
+        leaves => writeln!(
+            out,
+            "leaves whose stamps were repaired: {leaves}. Memory that loses bits should be replaced"
+        )?,
+    }
+    for damage in &damages {
+        writeln!(out, "{damage}; what stands behind was not read")?;
+    }
+    Ok(if damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Leaves that the nodes have repaired so far.
+fn repaired(client: &Client) -> Result<u64> {
+    let nodes = client.node_stats()?;
+    let parts = nodes.iter().flat_map(|node| &node.tables).filter_map(|table| table.part);
+    Ok(parts.map(|part| part.tree.scrubbed).sum())
+}
+
+/// What there is of a table.
+struct Found {
+    /// Pairs that were read; `None` of a table without an order.
+    pairs: Option<u64>,
+    /// What ended that.
+    damage: Option<String>,
+}
+
+/// Reads a table from end to end.
+struct Reading;
+
+impl TableCommand for Reading {
+    type Output = Found;
+
+    fn run<K: TextKey>(self, table: Table<K>) -> Result<Found> {
+        let engine = table.engine();
+        if !engine.is_ordered {
+            return Ok(Found { pairs: None, damage: None });
+        }
+        let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos} pairs, {per_sec}");
+        let bar = ProgressBar::no_length().with_style(style.expect("the template is well-formed"));
+        bar.set_message(table.name().to_owned());
+        let access = if engine.answers_reads { Access::Rpc } else { Access::OneSided };
+        let mut session = table.session(Options { access })?;
+        let (mut pairs, mut damage) = (0, None);
+        for pair in session.scan(..) {
+            if let Err(error) = pair {
+                damage = Some(with_causes(&error));
+                break;
+            }
+            pairs += 1;
+            if pairs % BAR_STEP_PAIRS == 0 {
+                bar.set_position(pairs);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(Found { pairs: Some(pairs), damage })
+    }
+}
