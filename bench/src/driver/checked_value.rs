@@ -74,11 +74,13 @@ pub fn counter(key: Identity, value: &[u8]) -> Option<u32> {
     let (words, rest) = value.as_chunks::<8>();
     let first = u64::from_le_bytes(*words.first()?);
     let is_of_key = (first ^ scattered(key, value.len())) >> COUNTER_BITS == 0;
-    // Without a branch a word: long values are compared as wide as the processor allows.
-    let differences = words.iter().enumerate().fold(0, |sum, (place, piece)| {
-        sum | (u64::from_le_bytes(*piece) ^ u64::from_le_bytes(word(first, place)))
-    });
-    let is_whole = differences == 0 && *rest == word(first, words.len())[..rest.len()];
+    // Without a branch or a product a word: long values are compared as fast as they are read.
+    let (mut expected, mut differences) = (first, 0);
+    for piece in words {
+        differences |= u64::from_le_bytes(*piece) ^ expected;
+        expected = expected.wrapping_add(GOLDEN);
+    }
+    let is_whole = differences == 0 && *rest == expected.to_le_bytes()[..rest.len()];
     (is_of_key && is_whole).then_some(first as u32 & ((1 << COUNTER_BITS) - 1))
 }
 

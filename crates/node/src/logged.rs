@@ -2,7 +2,7 @@
 
 use farsight_base::LeafNumber;
 use farsight_index_xstore::server::StagedReference;
-use farsight_protocol::ServerError;
+use farsight_protocol::{ServerError, WriteEntry};
 
 /// Takes one pair of a scan: its key, its version and its value.
 pub type PairVisitor<'v> = dyn FnMut(u64, u64, &[u8]) + 'v;
@@ -11,11 +11,21 @@ pub type PairVisitor<'v> = dyn FnMut(u64, u64, &[u8]) + 'v;
 ///
 /// Only the sequencer writes it. So what it finds when it decides is still so when it applies.
 pub trait LoggedTable: Send + Sync {
-    /// The version of a key, if it is there, and its value into place if that is `wanted`.
+    /// Asks for the memory that looks at these entries touch, and then their writes.
+    fn prefetch(&self, entries: &[WriteEntry<'_>]);
+
+    /// The version of a key, if it is there, and its value into place if that is `wanted`. `hint` is where a
+    /// client believes the key to be.
     ///
     /// # Errors
     /// [`ServerError`]: it could not be read in time, or the value that is wanted is damaged.
-    fn pair_of(&self, key: u64, wanted: bool, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError>;
+    fn pair_of(
+        &self,
+        key: u64,
+        hint: LeafNumber,
+        wanted: bool,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<u64>, ServerError>;
 
     /// Takes the memory that a value needs outside its leaf, and writes it there. The reference to it, which
     /// is to be applied in the value's place; `None` where leaves hold values.

@@ -15,7 +15,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use farsight_base::Line;
+use farsight_base::{LeafNumber, Line};
 use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
 use farsight_fabric::Region;
 use farsight_index::{Backoff, Contended, Direction, LeafListener, Pair, Pairs, RegionFull, Waited};
@@ -227,12 +227,13 @@ impl BlockTree {
         (format.space(), format.table())
     }
 
-    /// The version of `key`, without a look at its block; `None` if the key is absent.
+    /// The version of `key`, without a look at its block; `None` if the key is absent. `hint` as in
+    /// [`XTree::get_hinted`].
     ///
     /// # Errors
     /// [`Contended`].
-    pub fn version_of(&self, key: u64) -> Result<Option<u64>, Contended> {
-        Ok(self.named(key)?.map(|named| named.version))
+    pub fn version_of(&self, key: u64, hint: LeafNumber) -> Result<Option<u64>, Contended> {
+        self.tree.get_hinted(key, hint, &mut [0; SHORT_VALUE_BYTES])
     }
 
     fn named(&self, key: u64) -> Result<Option<Named>, Contended> {

@@ -2,9 +2,11 @@
 //! prediction. Takes no latch.
 
 use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
 use farsight_index::{Answers, Backoff, Contended, LeafAnswer, LeafFormat, Waited};
+use farsight_protocol::WriteEntry;
 
-use super::descend::{BATCH_MAX, DescentEnd};
+use super::descend::BATCH_MAX;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
@@ -19,6 +21,34 @@ impl<F: LeafFormat> XTree<F> {
         self.get_from(key, None, into)
     }
 
+    /// [`XTree::get`] that looks first at the leaf where a client believes the key to be. The caller sees to
+    /// it that no load begins meanwhile.
+    ///
+    /// # Errors
+    /// [`Contended`].
+    ///
+    /// # Panics
+    /// As [`XTree::get`].
+    pub fn get_hinted(&self, key: u64, hint: LeafNumber, into: &mut [u8]) -> Result<Option<u64>, Contended> {
+        let words = self.hinted_block(hint).filter(|words| self.format.may_hold(words, key));
+        // Acquire: leaves of a load are not in the tree yet, and answer nobody. Partner: as in
+        // `latch_guessed`.
+        let is_hinted = words.is_some() && self.loads.load(Ordering::Acquire) == 0;
+        self.get_from(key, is_hinted.then_some(hint), into)
+    }
+
+    /// Asks for the lines of keys and values of hinted leaves, for looks and writes that come next.
+    pub fn prefetch_hinted(&self, entries: &[WriteEntry<'_>]) {
+        let hinted = || entries.iter().filter_map(|entry| Some((entry.key, self.hinted_block(entry.hint)?)));
+        hinted().for_each(|(_, words)| self.format.prefetch_keys(words));
+        for (key, words) in hinted() {
+            // Where the key is not there, an insert comes to it.
+            if !self.format.prefetch_value(words, key) {
+                let _ = self.format.prefetch_insert(words);
+            }
+        }
+    }
+
     /// Looks up `keys`, all of them going down the tree together; `answers` has one answer a key.
     ///
     /// # Errors
@@ -30,7 +60,8 @@ impl<F: LeafFormat> XTree<F> {
             self.descend_many(keys, &mut routes);
             for (index, (key, route)) in keys.iter().zip(&routes).enumerate() {
                 let answer = batch * BATCH_MAX + index;
-                let version = self.get_from(*key, *route, answers.value_mut(answer))?;
+                let leaf = route.map(|route| route.leaf);
+                let version = self.get_from(*key, leaf, answers.value_mut(answer))?;
                 answers.set_version(answer, version.unwrap_or(0));
             }
         }
@@ -41,11 +72,11 @@ impl<F: LeafFormat> XTree<F> {
     fn get_from(
         &self,
         key: u64,
-        route: Option<DescentEnd>,
+        leaf: Option<LeafNumber>,
         into: &mut [u8],
     ) -> Result<Option<u64>, Contended> {
         let mut backoff = Backoff::new();
-        let mut next: Option<LeafNumber> = route.map(|route| route.leaf);
+        let mut next = leaf;
         loop {
             let leaf = match next.take() {
                 Some(leaf) => leaf,

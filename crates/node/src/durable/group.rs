@@ -3,7 +3,7 @@
 //! Invariant: nothing in a group is visible before [`Group::apply`]. A later write of the group sees an
 //! earlier one by the overlay, so each is decided as if the earlier ones had taken place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use farsight_base::LeafNumber;
@@ -72,6 +72,31 @@ struct Answered {
     shape: AnswerShape,
 }
 
+/// Entries, whose memory is prefetched some ahead of their turns.
+struct Ahead<'t, 'e, I> {
+    table: &'t dyn LoggedTable,
+    left: I,
+    ready: VecDeque<WriteEntry<'e>>,
+}
+
+impl<'t, 'e, I: Iterator<Item = WriteEntry<'e>>> Ahead<'t, 'e, I> {
+    fn new(table: &'t dyn LoggedTable, left: I) -> Self {
+        Self { table, left, ready: VecDeque::with_capacity(AHEAD) }
+    }
+}
+
+impl<'e, I: Iterator<Item = WriteEntry<'e>>> Iterator for Ahead<'_, 'e, I> {
+    type Item = WriteEntry<'e>;
+
+    fn next(&mut self) -> Option<WriteEntry<'e>> {
+        if self.ready.is_empty() {
+            self.ready.extend(self.left.by_ref().take(AHEAD));
+            self.table.prefetch(self.ready.make_contiguous());
+        }
+        self.ready.pop_front()
+    }
+}
+
 /// Why a write was not done.
 enum Undone {
     /// It failed.
@@ -100,6 +125,9 @@ struct Write<'a> {
 
 /// Inserts whose room is made certain at once.
 const RESERVED: u64 = 1024;
+
+/// Entries whose memory is prefetched together.
+const AHEAD: usize = 32;
 
 /// Room for a table's inserts.
 #[derive(Clone, Copy, Default)]
@@ -170,7 +198,7 @@ impl Group {
         let returns_value = operation.returns_value();
         let shape = match entries {
             Entries::OfOneSize(entries) => {
-                for entry in entries.iter() {
+                for entry in Ahead::new(table, entries.iter()) {
                     let operand = Operand::of_one_size(operation, entry.value);
                     let write = Write { id, table, operation, entry, operand, old_bytes_max: usize::MAX };
                     let decided = self.decide_one(write);
@@ -197,7 +225,8 @@ impl Group {
         mut room_bytes: usize,
     ) {
         let head_bytes = ReplyWriter::exchanged_value_bytes(0);
-        for (index, entry) in entries.iter().enumerate() {
+        let mut is_first = true;
+        for entry in Ahead::new(table, entries.iter()) {
             let operand = Operand::of_any_length(operation, entry.value);
             // In whole words.
             let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;
@@ -210,8 +239,8 @@ impl Group {
             };
             match decided {
                 // What follows is sent again, and finds room. A first one never does.
-                Err(Undone::NoRoom) if index > 0 => return,
-                _ => {}
+                Err(Undone::NoRoom) if !is_first => return,
+                _ => is_first = false,
             }
             let decided = decided.unwrap_or_else(Undone::decided);
             let old_bytes = decided.old.as_ref().map_or(0, Range::len);
@@ -224,10 +253,10 @@ impl Group {
 
     /// Decides one write.
     fn decide_one(&mut self, write: Write<'_>) -> Result<Decided, Undone> {
-        let Write { id, table, operation, entry, operand, old_bytes_max } = write;
+        let Write { operation, operand, old_bytes_max, .. } = write;
         let is_wanted = operation.needs_old_value();
         let mut held = std::mem::take(&mut self.held);
-        let found = self.find(id, table, entry.key, is_wanted, &mut held);
+        let found = self.find(write, is_wanted, &mut held);
         let decided = found.map_err(Undone::from).and_then(|present| {
             let pair = present.map(|version| HeldPair { version, value: &held });
             if pair.is_some() && operation == WriteOperation::FetchAdd && held.len() != INTEGER_BYTES {
@@ -253,14 +282,13 @@ impl Group {
     /// wanted.
     fn find(
         &self,
-        id: TableId,
-        table: &dyn LoggedTable,
-        key: u64,
+        write: Write<'_>,
         is_wanted: bool,
         held: &mut Vec<u8>,
     ) -> Result<Option<u64>, ServerError> {
+        let Write { id, table, entry: WriteEntry { key, hint, .. }, .. } = write;
         match self.overlay.get(&(id, key)) {
-            None => table.pair_of(key, is_wanted, held),
+            None => table.pair_of(key, hint, is_wanted, held),
             Some(None) => Ok(None),
             Some(Some((version, value))) => {
                 held.clear();
@@ -336,7 +364,13 @@ impl Group {
             let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
             let had_hint = change.hint != LeafNumber::NONE;
             self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
-            if logged.wants_training() {
+        }
+        let mut tables: Vec<TableId> = self.changes.iter().map(|change| change.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        for table in tables {
+            if let Some(logged) = view.get(table)?.hosted().logged().filter(|logged| logged.wants_training())
+            {
                 logged.want_training();
                 wants_training = true;
             }

@@ -31,6 +31,8 @@ use crate::{LateReply, NodeState, Stop};
 /// bytes of them.
 const SYNC_PAUSE: Duration = Duration::from_millis(50);
 const SYNC_BYTES: u64 = 8 << 20;
+/// How often it looks for more work that joins a group. Each time it takes a bounded piece.
+const TAKEN_TOGETHER: usize = 4;
 /// The longest sleep with nothing to do.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -77,23 +79,20 @@ impl Sequencer {
     }
 
     /// Does what waits, or some of it. Returns whether there was any.
+    ///
+    /// What comes while it decides joins the group: a sync costs the same whatever it covers.
     pub fn step(&mut self) -> bool {
-        let work = self.durable.queue.take();
-        let is_any = !work.is_empty();
         self.view.refresh(&self.state.tables);
         self.loads.retain(|id, _| self.view.has(*id));
-        for work in work {
-            match work {
-                Due::Call(call) => self.take_call(call),
-                Due::Departed(client) => self.loads.values().for_each(|load| load.end_of(client)),
-                Due::Settle(settled) => {
-                    self.finish_group();
-                    let synced = self.sync();
-                    if self.fail_if(synced.err()) {
-                        // One that does not wait any more needs no answer.
-                        let _ = settled.try_send(self.log.position());
-                    }
-                }
+        let mut is_any = false;
+        for _ in 0..TAKEN_TOGETHER {
+            let work = self.durable.queue.take();
+            if work.is_empty() {
+                break;
+            }
+            is_any = true;
+            for work in work {
+                self.take(work);
             }
         }
         self.finish_group();
@@ -104,6 +103,30 @@ impl Sequencer {
             self.fail_if(synced.err());
         }
         is_any
+    }
+
+    /// Looks at the catalogue again if it has come to hold this table since the group began. A group is
+    /// applied by the view by which it was decided, so it ends before.
+    fn see(&mut self, table: TableId) {
+        if !self.view.has(table) {
+            self.finish_group();
+            self.view.refresh(&self.state.tables);
+        }
+    }
+
+    fn take(&mut self, work: Due) {
+        match work {
+            Due::Call(call) => self.take_call(call),
+            Due::Departed(client) => self.loads.values().for_each(|load| load.end_of(client)),
+            Due::Settle(settled) => {
+                self.finish_group();
+                let synced = self.sync();
+                if self.fail_if(synced.err()) {
+                    // One that does not wait any more needs no answer.
+                    let _ = settled.try_send(self.log.position());
+                }
+            }
+        }
     }
 
     fn take_call(&mut self, call: WaitingCall) {
@@ -122,6 +145,7 @@ impl Sequencer {
             Ok(Request::BulkLoad { table, last, piece, entries }) => {
                 // The load is of an empty table: all writes before are applied.
                 self.finish_group();
+                self.see(table);
                 let piece = Piece { number: piece, last, entries };
                 match self.load(table, client, piece) {
                     Ok(loaded) => reply.answer(|writer| writer.set(entries.len() as u32, loaded)),
@@ -134,6 +158,7 @@ impl Sequencer {
     }
 
     fn decide(&mut self, table: TableId, operation: WriteOperation, entries: Entries<'_>, reply: LateReply) {
+        self.see(table);
         if let Some(load) = self.loads.get(&table) {
             load.end_by_write();
         }

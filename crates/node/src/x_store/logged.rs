@@ -9,7 +9,7 @@ use farsight_index::{LeafFormat, Pair, Pairs};
 use farsight_index_xstore::server::{
     BlockLeaf, BlockRoom, BlockTree, BulkLoader, StagedReference, WriteError,
 };
-use farsight_protocol::{Direction, ServerError};
+use farsight_protocol::{Direction, ServerError, WriteEntry};
 
 use super::block_part::{BlockPart, refused_block};
 use super::{Part, code_of, refused_load};
@@ -33,9 +33,19 @@ impl<F: LeafFormat + 'static> Part<F> {
 }
 
 impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
-    fn pair_of(&self, key: u64, _wanted: bool, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
+    fn prefetch(&self, entries: &[WriteEntry<'_>]) {
+        self.tree.prefetch_hinted(entries);
+    }
+
+    fn pair_of(
+        &self,
+        key: u64,
+        hint: LeafNumber,
+        _wanted: bool,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<u64>, ServerError> {
         value.resize(self.value_bytes, 0);
-        self.tree.get(key, value).map_err(|error| self.contended(&error))
+        self.tree.get_hinted(key, hint, value).map_err(|error| self.contended(&error))
     }
 
     fn reserve(&self, inserts: u64) -> Result<(), ServerError> {
@@ -99,10 +109,20 @@ impl<F: LeafFormat> VersionedLoad for BulkLoader<F> {
 }
 
 impl LoggedTable for BlockPart {
-    fn pair_of(&self, key: u64, wanted: bool, value: &mut Vec<u8>) -> Result<Option<u64>, ServerError> {
+    fn prefetch(&self, entries: &[WriteEntry<'_>]) {
+        self.part.prefetch(entries);
+    }
+
+    fn pair_of(
+        &self,
+        key: u64,
+        hint: LeafNumber,
+        wanted: bool,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<u64>, ServerError> {
         value.clear();
         if !wanted {
-            return self.tree.version_of(key).map_err(|error| self.part.contended(&error));
+            return self.tree.version_of(key, hint).map_err(|error| self.part.contended(&error));
         }
         let mut room = BlockRoom::default();
         let found = self.tree.get(key, &mut room).map_err(|error| self.refused_read(&error))?;
