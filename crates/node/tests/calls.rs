@@ -245,6 +245,12 @@ fn a_full_region_fails_inserts_and_nothing_else() {
 }
 
 #[test]
+fn swaps_are_executed_as_far_as_their_answer_has_room() {
+    let (_server, _host, client) = start();
+    client.check_full_answers();
+}
+
+#[test]
 fn statistics_count_calls_operations_clients_and_pairs() {
     let (_server, host, client) = start();
     let table = client.create("counted", 8);

@@ -113,6 +113,12 @@ fn values_of_any_length_come_back() {
 }
 
 #[test]
+fn swaps_are_executed_as_far_as_their_answer_has_room() {
+    let (_node, host) = start(&SimulatedDisk::default(), Ack::Durable);
+    host.connect().check_full_answers();
+}
+
+#[test]
 fn what_would_not_come_back_is_refused_by_name() {
     let (_node, host) = start(&SimulatedDisk::default(), Ack::Durable);
     let client = host.connect();

@@ -227,6 +227,9 @@ impl Group {
         let head_bytes = ReplyWriter::exchanged_value_bytes(0);
         let mut is_first = true;
         for entry in Ahead::new(table, entries.iter()) {
+            if !is_first && operation.returns_value() && room_bytes < head_bytes {
+                return;
+            }
             let operand = Operand::of_any_length(operation, entry.value);
             // In whole words.
             let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;

@@ -2,6 +2,7 @@
 //!
 //! Requests that are not for values of any length are those of a part of values of one word, the references.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -132,6 +133,8 @@ impl BlockPart {
         // In whole words.
         let room_bytes = |call: &Call<'_, '_>| call.room_bytes().saturating_sub(head_bytes) / 8 * 8;
         let first = room_bytes(call);
+        // A value before may leave no room for another outcome, even without a value.
+        let has_room = Cell::new(true);
         let done = |Exchanged { outcome, is_hint_wrong, old }: Exchanged<'_>| {
             let sent = sent(outcome, is_hint_wrong);
             if operation.returns_value() {
@@ -139,9 +142,11 @@ impl BlockPart {
             } else {
                 call.answer.push_outcome(sent);
             }
+            has_room.set(call.room_bytes() >= head_bytes);
             room_bytes(call)
         };
-        let count = self.tree.exchange_many(writer, operation, entries.iter(), first, done);
+        let fitting = entries.iter().take_while(|_| operation != WriteOperation::Swap || has_room.get());
+        let count = self.tree.exchange_many(writer, operation, fitting, first, done);
         if count > 0 || entries.is_empty() {
             return count;
         }

@@ -6,11 +6,11 @@ use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord};
 use farsight_protocol::{
     ControlRequest, Direction, KeyKind, ModelReader, NodeHello, NodeStats, PairsReader, PoolPlace, Reply,
     Request, SentModel, ServerError, SubModelsWanted, TableDefinition, TableId, TableInfo, TableLayout,
-    ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 use serde::de::DeserializeOwned;
 
-use super::local_host::LocalClient;
+use super::local_host::{LocalClient, MESSAGE_BYTES_MAX};
 
 /// A pair: key, version, value.
 pub type Pair = (u64, u64, Vec<u8>);
@@ -150,6 +150,43 @@ impl LocalClient {
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply").expect("outcomes");
         reply.outcomes(pairs.len()).unwrap().map(|sent| sent.unwrap().outcome).collect()
+    }
+
+    /// Swaps values of any length. What became of the first ones, with the values before.
+    pub fn swap_values(
+        &self,
+        table: &TableInfo,
+        pairs: &[(u64, Vec<u8>)],
+    ) -> Result<Vec<(WriteOutcome, Vec<u8>)>, ServerError> {
+        let mut frame = Vec::new();
+        Request::begin_write_values(&mut frame, table.id, WriteOperation::Swap, pairs.len());
+        for (key, value) in pairs {
+            ValueEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value });
+        }
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        let exchanged = reply.exchanged_values(pairs.len()).unwrap().map(Result::unwrap);
+        Ok(exchanged.map(|(sent, old)| (sent.outcome, old.to_vec())).collect())
+    }
+
+    /// Swaps whose first value before leaves no room for a second outcome are executed as far as the answer
+    /// says, and no further.
+    pub fn check_full_answers(&self) {
+        // Bytes of a reply's header, and of an outcome with a length.
+        let (header_bytes, head_bytes) = (16, 16);
+        for left_bytes in [8, 16, 24] {
+            let length = MESSAGE_BYTES_MAX - header_bytes - head_bytes - left_bytes;
+            let values = ValueKind::Blocks { max_bytes: length as u32 };
+            let name = format!("left{left_bytes}");
+            let table = self.create_as(TableDefinition { values, ..definition(&name, 8) }).expect("a table");
+            self.put_values(&table, &[(1, value_of(1, length))]);
+            let swapped = self.swap_values(&table, &[(1, vec![2; 3]), (2, vec![3; 4])]).expect("an answer");
+            assert_eq!(swapped[0].1, value_of(1, length));
+            let has_room = left_bytes >= head_bytes;
+            assert_eq!(swapped.len(), if has_room { 2 } else { 1 }, "{left_bytes} B left");
+            let found = self.get_value(&table, 2).expect("an answer").map(|(_, value)| value);
+            assert_eq!(found, has_room.then(|| vec![3; 4]), "{left_bytes} B left");
+        }
     }
 
     /// A value of any length, and its version.
