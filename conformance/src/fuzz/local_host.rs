@@ -11,7 +11,8 @@ use farsight_fabric::{
 };
 
 /// Bytes of the longest message.
-const MESSAGE_BYTES_MAX: usize = 32 << 10;
+/// Bytes of a message at most.
+pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 10;
 
 struct HeapRegion {
     id: RegionId,

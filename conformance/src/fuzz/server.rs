@@ -16,7 +16,7 @@ use farsight_protocol::{
 };
 
 use super::leaf::VALUE_SIZES;
-use super::local_host::LocalHost;
+use super::local_host::{LocalHost, MESSAGE_BYTES_MAX};
 use super::request;
 use super::source::Source;
 
@@ -94,6 +94,10 @@ pub(super) fn run(data: &[u8]) {
                 continue;
             }
             _ => sensible(&mut source, value_bytes, &mut frame),
+        }
+        // No fabric brings a longer one, and answers to it may be too long.
+        if frame.len() > MESSAGE_BYTES_MAX {
+            continue;
         }
         let reply = server.call(client, &frame);
         twin.check(client, &frame, &reply);
@@ -192,5 +196,12 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         });
         std::iter::once(shape).chain(steps).collect()
     };
-    (0..12).map(seed).collect()
+    // Swaps in a message longer than any.
+    let too_long = vec![
+        0x16, 0x7a, 0x03, 0xba, 0xb9, 0xa9, 0x3e, 0x06, 0x9b, 0x5e, 0xcc, 0x39, 0xf1, 0x99, 0x11, 0xae, 0x82,
+        0x63, 0x26, 0x3b, 0x67, 0x6e, 0xb3, 0xf7, 0xb2, 0x01, 0x58, 0xa2, 0x3a, 0x54, 0xca, 0x23, 0xb8, 0x26,
+        0x66, 0x9a, 0x09, 0xfa, 0x63, 0xe0, 0xff, 0x31, 0x16, 0xb2, 0x59, 0x8d, 0xfb, 0x55, 0x57, 0x94, 0x1c,
+        0xb7, 0xfd, 0x79, 0x28, 0x79, 0x0e, 0xc2, 0xe0, 0x5e, 0x96, 0x6d, 0x0d, 0x62, 0x62, 0x38, 0xe7, 0x39,
+    ];
+    (0..12).map(seed).chain([too_long]).collect()
 }

@@ -14,8 +14,9 @@ use crate::grants::{TOKEN_BYTES, Token};
 
 /// Words of the longest WRITE in one frame; a longer one becomes several.
 pub(crate) const WRITE_WORDS_MAX: usize = 4096;
-/// Frames whose lists are kept to be used again: as many as a session's operations have under way at a queue.
-const SPARE_FRAMES_MAX: usize = 16;
+/// Frames whose lists are kept to be used again: more than a session's operations have under way at a queue,
+/// however slowly its server answers.
+const SPARE_FRAMES_MAX: usize = 64;
 
 /// A verb whose result is to come.
 #[derive(Clone, Copy, Debug)]
