@@ -26,7 +26,9 @@ const TABLE_BYTES: u64 = 64 << 20;
 /// Operations, or batches of them, before anything is counted, and in a window.
 const WARM: usize = 100;
 const COUNTED: usize = 10;
-const WINDOWS_MAX: usize = 30;
+/// Windows at most. Over TCP a slot gets a place for lines when these are first copied out of what arrives.
+/// That happens when the server is late, and once for each slot of a queue.
+const WINDOWS_MAX: usize = 600;
 /// Half of the time between two questions where a name leads. Longer windows are followed by shorter ones.
 const WINDOW_MAX: Duration = Duration::from_millis(250);
 const BATCH: usize = 64;
