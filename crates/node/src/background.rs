@@ -72,7 +72,7 @@ impl Background {
                 BackgroundState::Idle { again_at: at } => again_at = again_at.into_iter().chain(at).min(),
             }
         }
-        again_at = again_at.into_iter().chain(self.scrub.step(now, &self.view)).min();
+        again_at = again_at.into_iter().chain(self.scrub.step(now, &self.view, self.processor_time)).min();
         if is_working { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }

@@ -22,9 +22,12 @@ use crate::tables::View;
 
 /// The pause between two passes.
 pub const PASS_PAUSE: Duration = Duration::from_secs(3600);
-/// Pairs of a piece, and the pause between two.
-const PIECE_PAIRS: usize = 512;
-const PIECE_PAUSE: Duration = Duration::from_millis(5);
+/// Pairs of a piece.
+const PIECE_PAIRS: usize = 128;
+/// The least pause between two pieces.
+const PIECE_PAUSE: Duration = Duration::from_millis(1);
+/// The pause by the processor time of the piece before it: a hundredth of a core, however long values are.
+const PAUSE_BY_PIECE: u32 = 99;
 
 /// What a piece found.
 pub struct Checked {
@@ -45,7 +48,13 @@ pub(crate) struct Scrub {
 
 impl Scrub {
     /// Does the piece that is due, if one is. Returns when the next piece of this pass is.
-    pub(crate) fn step(&mut self, now: MonotonicNs, view: &View) -> Option<MonotonicNs> {
+    /// `processor_time` is what the thread has used so far.
+    pub(crate) fn step(
+        &mut self,
+        now: MonotonicNs,
+        view: &View,
+        processor_time: fn() -> Duration,
+    ) -> Option<MonotonicNs> {
         let begins_at = *self.begins_at.get_or_insert(now.plus(PASS_PAUSE));
         let (table, from, due) = match self.place {
             Some(place) => place,
@@ -60,11 +69,14 @@ impl Scrub {
             return None;
         };
         let from = if found.id() == table { from } else { 0 };
+        let start = processor_time();
         let checked = found.hosted().check(from, PIECE_PAIRS);
+        let used = processor_time().saturating_sub(start);
         if let Some(damage) = checked.as_ref().and_then(|checked| checked.damage.as_ref()) {
             report(damage);
         }
-        let again_at = now.plus(PIECE_PAUSE);
+        // The piece took at least its processor time.
+        let again_at = now.plus(used + PIECE_PAUSE.max(used * PAUSE_BY_PIECE));
         let behind = || (TableId(found.id().0 + 1), 0, again_at);
         let next = checked.and_then(|checked| checked.next);
         self.place = Some(next.map_or_else(behind, |key| (found.id(), key, again_at)));

@@ -11,7 +11,8 @@ use super::block_part::BlockPart;
 use crate::scrub::Checked;
 
 impl<F: LeafFormat> Part<F> {
-    /// A scan repairs the stamps of leaves that it waits for in vain.
+    /// A scan repairs the stamps of leaves that it waits for in vain. A leaf whose latch nobody frees ends
+    /// the table's turn in this pass.
     pub(super) fn check_leaves(&self, from: u64, limit: usize) -> Checked {
         let mut pairs = Pairs::default();
         pairs.reset(self.value_bytes);
