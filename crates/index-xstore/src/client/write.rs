@@ -26,8 +26,8 @@ use crate::injected;
 /// Entries of one call at most: large enough to hide a call's cost, small enough that the server begins while
 /// the client still encodes the next.
 const ENTRIES_PER_CALL: usize = 128;
-/// Calls in flight. What comes later waits for a second sync, at a server that keeps a log.
-const CALLS_IN_FLIGHT: usize = 16;
+/// Calls in flight.
+const CALLS_IN_FLIGHT: usize = 8;
 
 /// What was sent in calls whose replies are awaited, a place each.
 pub(super) struct Sent {

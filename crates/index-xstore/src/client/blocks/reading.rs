@@ -3,7 +3,6 @@
 //! Invariant: a value is handed on only if its block's checksum fits, and if version, table and key are those
 //! wanted. References come from peers: where they lead is checked before it is read.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use farsight_base::words::bytes_of;
@@ -26,10 +25,9 @@ pub(super) struct Reading {
     /// The low bits of the table's number, as blocks have them.
     table: u16,
     wanted: Vec<Wanted>,
-    /// The block that is looked at.
     lines: Vec<Line>,
-    /// READs under way, of one block after the other: part, slot, and lines.
-    posted: VecDeque<(usize, usize, usize)>,
+    /// READs under way: part, slot, and the lines that each fills.
+    posted: Vec<(usize, usize, Range<usize>)>,
 }
 
 /// The blocks of one part.
@@ -63,7 +61,7 @@ impl Reading {
             PartBlocks { region, lines, used: 0 }
         };
         let parts = parts.map(blocks).collect();
-        Self { parts, table, wanted: Vec::new(), lines: Vec::new(), posted: VecDeque::new() }
+        Self { parts, table, wanted: Vec::new(), lines: Vec::new(), posted: Vec::new() }
     }
 
     /// Wants the block of a key at `part`, whose reference stands in `value`, under the number `index`.
@@ -86,17 +84,25 @@ impl Reading {
         mut found: impl FnMut(usize, u64, &[u8]),
     ) -> Result<(), FabricError> {
         let mut wanted = std::mem::take(&mut self.wanted);
-        let table = self.table;
         let read = self.read_lengths(queues, &mut wanted).and_then(|()| {
-            let all = |_: &Wanted| true;
-            self.read_group(queues, &mut wanted, all, |wanted, block| {
-                let key = wanted.key.to_le_bytes();
-                let asked = BlockIdentity { table, version: wanted.version, key: &key };
-                match ValueBlock::value_of(bytes_of(block), asked) {
-                    Ok(value) => found(wanted.index, wanted.version, value),
-                    Err(_) => left.push(wanted.index),
+            let mut rest = &wanted[..];
+            while !rest.is_empty() {
+                let (group, behind) = rest.split_at(together(rest));
+                self.read_group(queues, group.iter())?;
+                let mut lines = &self.lines[..];
+                for wanted in group {
+                    let (block, later) = lines.split_at(wanted.lines);
+                    lines = later;
+                    let key = wanted.key.to_le_bytes();
+                    let asked = BlockIdentity { table: self.table, version: wanted.version, key: &key };
+                    match ValueBlock::value_of(bytes_of(block), asked) {
+                        Ok(value) => found(wanted.index, wanted.version, value),
+                        Err(_) => left.push(wanted.index),
+                    }
                 }
-            })
+                rest = behind;
+            }
+            Ok(())
         });
         wanted.clear();
         self.wanted = wanted;
@@ -109,126 +115,65 @@ impl Reading {
         queues: &mut [Q],
         wanted: &mut [Wanted],
     ) -> Result<(), FabricError> {
-        let is_long = |wanted: &Wanted| wanted.lines > 0 && wanted.reference.lines().is_none();
-        if !wanted.iter().any(is_long) {
+        let is_long = |wanted: &&mut Wanted| wanted.lines > 0 && wanted.reference.lines().is_none();
+        if !wanted.iter_mut().any(|wanted| is_long(&&mut *wanted)) {
             return Ok(());
         }
-        self.read_group(queues, wanted, is_long, |wanted, first| {
+        self.read_group(queues, wanted.iter().filter(|wanted| wanted.reference.lines().is_none()))?;
+        let mut lines = &self.lines[..];
+        for wanted in wanted.iter_mut().filter(is_long) {
+            let (first, later) = lines.split_at(1);
+            lines = later;
             wanted.lines = ValueBlock::lines_said(bytes_of(first)).unwrap_or(0);
-        })?;
-        for wanted in wanted {
             self.parts[wanted.part].cut(wanted);
         }
         Ok(())
     }
 
-    /// READs the blocks of a group, and hands each on while it is in the nearest cache. Those whose READs fit
-    /// into the queues together are under way together.
-    fn read_group<Q: QueuePair>(
+    /// READs blocks, one behind the other into the lines.
+    fn read_group<'w, Q: QueuePair>(
         &mut self,
         queues: &mut [Q],
-        wanted: &mut [Wanted],
-        is_in_group: impl Fn(&Wanted) -> bool,
-        mut each: impl FnMut(&mut Wanted, &[Line]),
+        group: impl Iterator<Item = &'w Wanted> + Clone,
     ) -> Result<(), FabricError> {
-        let mut rest = wanted;
-        while !rest.is_empty() {
-            self.begin();
-            let (mut end, mut lines) = (0, 0);
-            for wanted in rest.iter() {
-                if is_in_group(wanted) {
-                    if !self.has_room::<Q>(wanted, lines) {
-                        break;
-                    }
-                    lines += wanted.lines;
-                    self.post(queues, wanted, 0..wanted.lines);
-                }
-                end += 1;
-            }
-            if end == 0 {
-                // It is too long for the queues, even alone.
-                let lines = rest[0].lines;
-                self.read_long(queues, &rest[0])?;
-                each(&mut rest[0], &self.lines[..lines]);
-                rest = &mut rest[1..];
-                continue;
-            }
-            self.await_posted(queues)?;
-            let (batch, behind) = rest.split_at_mut(end);
-            for wanted in batch.iter_mut().filter(|wanted| is_in_group(wanted)) {
-                let lines = wanted.lines;
-                self.take(queues, 0..lines)?;
-                each(wanted, &self.lines[..lines]);
-            }
-            rest = behind;
-        }
-        Ok(())
-    }
-
-    /// READs a block in several batches.
-    fn read_long<Q: QueuePair>(&mut self, queues: &mut [Q], wanted: &Wanted) -> Result<(), FabricError> {
-        let batch = request_slot::<Q>() * READ_LINES_MAX;
-        for first in (0..wanted.lines).step_by(batch) {
-            self.begin();
-            let lines = first..wanted.lines.min(first + batch);
-            self.post(queues, wanted, lines.clone());
-            self.await_posted(queues)?;
-            self.take(queues, lines)?;
-        }
-        Ok(())
-    }
-
-    /// Begins a batch: what a failed one left is nobody's.
-    fn begin(&mut self) {
+        // What a failed batch left is nobody's.
         self.posted.clear();
         self.parts.iter_mut().for_each(|part| part.used = 0);
-    }
-
-    /// True if the block's READs go with those that were posted, of so many lines.
-    fn has_room<Q: QueuePair>(&self, wanted: &Wanted, lines: usize) -> bool {
-        let reads = wanted.lines.div_ceil(READ_LINES_MAX);
-        let has_slots = self.parts[wanted.part].used + reads <= request_slot::<Q>();
-        has_slots && (lines == 0 || lines + wanted.lines <= TOGETHER_LINES_MAX)
-    }
-
-    /// Posts READs of these lines of a block.
-    fn post<Q: QueuePair>(&mut self, queues: &mut [Q], wanted: &Wanted, lines: Range<usize>) {
-        for first in lines.clone().step_by(READ_LINES_MAX) {
-            let part = &mut self.parts[wanted.part];
-            let count = (lines.end - first).min(READ_LINES_MAX);
-            let from = line_address(part.region, wanted.reference.offset_lines() + first as u64);
-            queues[wanted.part].post_read(part.used, from, count, ReadMode::Plain);
-            self.posted.push_back((wanted.part, part.used, count));
-            part.used += 1;
+        self.lines.resize(group.clone().map(|wanted| wanted.lines).sum(), Line::ZERO);
+        let mut begin = 0;
+        for wanted in group {
+            for first in (0..wanted.lines).step_by(READ_LINES_MAX) {
+                if self.parts[wanted.part].used == request_slot::<Q>() {
+                    self.take_posted(queues)?;
+                }
+                let part = &mut self.parts[wanted.part];
+                let count = (wanted.lines - first).min(READ_LINES_MAX);
+                let from = line_address(part.region, wanted.reference.offset_lines() + first as u64);
+                queues[wanted.part].post_read(part.used, from, count, ReadMode::Plain);
+                self.posted.push((wanted.part, part.used, begin + first..begin + first + count));
+                part.used += 1;
+            }
+            begin += wanted.lines;
         }
-    }
-
-    /// Takes the oldest READs, which bring these lines of a block.
-    fn take<Q: QueuePair>(&mut self, queues: &mut [Q], lines: Range<usize>) -> Result<(), FabricError> {
-        if self.lines.len() < lines.end {
-            self.lines.resize(lines.end, Line::ZERO);
-        }
-        let mut begin = lines.start;
-        while begin < lines.end {
-            let (part, slot, count) = self.posted.pop_front().expect("as many READs as were posted");
-            queues[part].take_read(slot, &mut self.lines[begin..begin + count])?;
-            begin += count;
-        }
-        Ok(())
+        self.take_posted(queues)
     }
 
     /// Rings for all that was posted, and waits for it.
-    fn await_posted<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), FabricError> {
-        let used = |part: usize| self.parts[part].used > 0;
+    fn take_posted<Q: QueuePair>(&mut self, queues: &mut [Q]) -> Result<(), FabricError> {
+        let used = |parts: &[PartBlocks], part: usize| parts[part].used > 0;
         for (part, queue) in queues.iter_mut().enumerate() {
-            if used(part) {
+            if used(&self.parts, part) {
                 queue.doorbell()?;
             }
         }
         for (part, queue) in queues.iter_mut().enumerate() {
-            if used(part) {
+            if used(&self.parts, part) {
                 queue.drain()?;
+                self.parts[part].used = 0;
             }
+        }
+        for (part, slot, lines) in self.posted.drain(..) {
+            queues[part].take_read(slot, &mut self.lines[lines])?;
         }
         Ok(())
     }
@@ -242,4 +187,14 @@ impl PartBlocks {
             wanted.lines = 0;
         }
     }
+}
+
+/// How many blocks are read together, the first ones.
+fn together(wanted: &[Wanted]) -> usize {
+    let mut lines = 0;
+    let fits = |wanted: &&Wanted| {
+        lines += wanted.lines;
+        lines <= TOGETHER_LINES_MAX
+    };
+    wanted.iter().take_while(fits).count().max(1)
 }
