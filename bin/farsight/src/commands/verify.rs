@@ -15,8 +15,8 @@ use crate::connection::Connection;
 ///
 /// Of a directory it reads all that a server would read: catalogue, snapshots and log. Damage is named by
 /// file and byte, and nothing is changed. Of a server it reads every pair of every table as the server finds
-/// them: leaves are repaired on the way, blocks are compared with their checksums. The exit code is 1 if
-/// pairs are damaged.
+/// them: leaves are repaired on the way, blocks are compared with their checksums. The exit code is 1 if a
+/// table cannot be read to its end: the last line says why, and which key if a pair is damaged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

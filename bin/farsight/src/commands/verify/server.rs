@@ -17,18 +17,18 @@ const BAR_STEP_PAIRS: u64 = 8192;
 pub(super) fn verify(client: &Client) -> Result<ExitCode> {
     let repaired_before = repaired(client)?;
     let mut listing = listing(["table", "engine", "pairs read", "found"]);
-    let mut damages = Vec::new();
+    let mut failures = Vec::new();
     for table in client.tables()? {
         let name = table.definition.name;
         let found = on_table(client, &name, Reading)?;
-        let text = match (&found.pairs, &found.damage) {
+        let text = match (&found.pairs, &found.failure) {
             (None, _) => "not read: it keeps no order",
-            (_, Some(_)) => "damage",
+            (_, Some(_)) => "ended early",
             _ => "all right",
         };
         let pairs = found.pairs.map_or_else(|| "-".to_owned(), |pairs| pairs.to_string());
         listing.add_row([name, table.engine.name, pairs, text.to_owned()]);
-        damages.extend(found.damage);
+        failures.extend(found.failure);
     }
     let mut out = std::io::stdout().lock();
     writeln!(out, "{listing}")?;
@@ -39,10 +39,10 @@ pub(super) fn verify(client: &Client) -> Result<ExitCode> {
             "leaves whose stamps were repaired: {leaves}. Memory that loses bits should be replaced"
         )?,
     }
-    for damage in &damages {
-        writeln!(out, "{damage}; what stands behind was not read")?;
+    for failure in &failures {
+        writeln!(out, "{failure}; what stands behind was not read")?;
     }
-    Ok(if damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Leaves that the nodes have repaired so far.
@@ -57,7 +57,7 @@ struct Found {
     /// Pairs that were read; `None` of a table without an order.
     pairs: Option<u64>,
     /// What ended that.
-    damage: Option<String>,
+    failure: Option<String>,
 }
 
 /// Reads a table from end to end.
@@ -69,17 +69,17 @@ impl TableCommand for Reading {
     fn run<K: TextKey>(self, table: Table<K>) -> Result<Found> {
         let engine = table.engine();
         if !engine.is_ordered {
-            return Ok(Found { pairs: None, damage: None });
+            return Ok(Found { pairs: None, failure: None });
         }
         let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos} pairs, {per_sec}");
         let bar = ProgressBar::no_length().with_style(style.expect("the template is well-formed"));
         bar.set_message(table.name().to_owned());
         let access = if engine.answers_reads { Access::Rpc } else { Access::OneSided };
         let mut session = table.session(Options { access })?;
-        let (mut pairs, mut damage) = (0, None);
+        let (mut pairs, mut failure) = (0, None);
         for pair in session.scan(..) {
             if let Err(error) = pair {
-                damage = Some(with_causes(&error));
+                failure = Some(with_causes(&error));
                 break;
             }
             pairs += 1;
@@ -88,6 +88,6 @@ impl TableCommand for Reading {
             }
         }
         bar.finish_and_clear();
-        Ok(Found { pairs: Some(pairs), damage })
+        Ok(Found { pairs: Some(pairs), failure })
     }
 }
