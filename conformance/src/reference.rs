@@ -39,6 +39,7 @@ impl Registered for Reference {
         answers_reads: true,
         is_ordered: true,
         block_value_bytes_max: 0,
+        has_deadlines: false,
         nodes_train: true,
         // No leaves; the values are as long as others'.
         block_lines: |value_bytes| Geometry::new(value_bytes).map(|_| 0),

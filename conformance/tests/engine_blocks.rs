@@ -32,7 +32,7 @@ fn value_of(key: u64, value_bytes: usize) -> Vec<u8> {
 /// What 64 GETs of values of this length cost, one batch of them.
 fn cost_of_a_batch(value_bytes: usize) -> Meters {
     let store = XStore::start(256 << 20, 1);
-    let table = store.block_table(ValueKind::Blocks { max_bytes: 40_000 });
+    let table = store.block_table(ValueKind::blocks(40_000));
     let mut load = table.open().bulk_load().expect("a load");
     let is_asked = |key: u64| key.is_multiple_of(PAIRS / 64);
     for key in 0..PAIRS {

@@ -47,7 +47,7 @@ impl Values {
     #[must_use]
     pub fn kind(&self) -> ValueKind {
         if self.are_blocks {
-            ValueKind::Blocks { max_bytes: self.most_bytes as u32 }
+            ValueKind::blocks(self.most_bytes as u32)
         } else {
             ValueKind::Fixed(self.most_bytes as u16)
         }

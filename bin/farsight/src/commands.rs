@@ -22,4 +22,5 @@ pub(crate) mod simulate;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod tables;
+pub(crate) mod ttl;
 pub(crate) mod verify;

@@ -2,13 +2,33 @@
 
 use std::time::Duration;
 
-/// A number of `ms` or `s`.
+/// Units, and their milliseconds; the longest first.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// A number of one of the units.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let parsed = match text.strip_suffix("ms") {
-        Some(number) => number.parse().ok().map(Duration::from_millis),
-        None => text.strip_suffix('s').and_then(|number| number.parse().ok()).map(Duration::from_secs),
-    };
-    parsed.ok_or_else(|| format!("{text:?} is no duration: write a number of ms or s, as in 500ms or 5s"))
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = UNITS.iter().find(|(name, _)| *name == unit);
+    let parsed = unit.and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms));
+    parsed.map(Duration::from_millis).ok_or_else(|| {
+        format!("{text:?} is no duration: write a number of ms, s, m, h or d, as in 500ms or 5s")
+    })
+}
+
+/// A duration in whole milliseconds, in its two greatest units.
+pub(crate) fn text(duration: Duration) -> String {
+    let mut left_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut parts = Vec::new();
+    for (name, ms) in UNITS {
+        let count = left_ms / ms;
+        left_ms %= ms;
+        if count > 0 || !parts.is_empty() {
+            parts.push((count, name));
+        }
+    }
+    let parts = parts.into_iter().take(2).filter(|(count, _)| *count > 0);
+    let text: Vec<String> = parts.map(|(count, name)| format!("{count}{name}")).collect();
+    if text.is_empty() { "0ms".to_owned() } else { text.join(" ") }
 }
 
 #[cfg(test)]
@@ -19,8 +39,17 @@ mod tests {
     fn durations_have_a_unit() {
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("5s"), Ok(Duration::from_secs(5)));
-        for text in ["5", "", "s", "ms", "5 s", "-1s", "1.5s", "5m", "5sec"] {
+        assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse("3h"), Ok(Duration::from_secs(3 * 3600)));
+        assert_eq!(parse("1d"), Ok(Duration::from_secs(86_400)));
+        for text in ["5", "", "s", "ms", "5 s", "-1s", "1.5s", "5sec", "99999999999999999d"] {
             assert!(parse(text).unwrap_err().contains("500ms"), "{text}");
         }
+    }
+
+    #[test]
+    fn durations_are_said_in_two_units() {
+        let said = [0, 7, 1_000, 61_007, 3_600_000, 90_061_007].map(|ms| text(Duration::from_millis(ms)));
+        assert_eq!(said, ["0ms", "7ms", "1s", "1m 1s", "1h", "1d 1h"]);
     }
 }

@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(format.text(&value, ValueKind::BLOCKS), text);
         }
         assert_eq!(ValueFormat::Decimal.parse("7", "t", ValueKind::BLOCKS).unwrap(), 7_u64.to_le_bytes());
-        let error = ValueFormat::Text.parse("four", "t", ValueKind::Blocks { max_bytes: 3 }).unwrap_err();
+        let error = ValueFormat::Text.parse("four", "t", ValueKind::blocks(3)).unwrap_err();
         assert_eq!(error.to_string(), "a value of 4 B; table \"t\" has values of up to 3 B");
     }
 

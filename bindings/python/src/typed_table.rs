@@ -170,7 +170,7 @@ pub(crate) fn create<K: NumpyKey>(
         Sizes::UpTo(0) => client.create_table_of::<K>(name, ValueKind::BLOCKS, &options)?,
         Sizes::UpTo(bytes) => {
             // More than 4 GiB is too much in any case, and refused as such.
-            let values = ValueKind::Blocks { max_bytes: u32::try_from(bytes).unwrap_or(u32::MAX) };
+            let values = ValueKind::blocks(u32::try_from(bytes).unwrap_or(u32::MAX));
             client.create_table_of::<K>(name, values, &options)?
         }
     };

@@ -33,7 +33,7 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
     }
 
     fn table(&self, _: usize) -> E::Table {
-        self.0.block_table(ValueKind::Blocks { max_bytes: self.0.value_bytes_max() })
+        self.0.block_table(ValueKind::blocks(self.0.value_bytes_max()))
     }
 
     fn value_bytes_max(&self) -> u32 {

@@ -182,8 +182,9 @@ fn push_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize, value
 
 fn definition(source: &mut Source<'_>) -> TableDefinition {
     let key_kind = KEY_KINDS[source.below(4)];
-    let values = match source.below(4) {
-        0 => ValueKind::Blocks { max_bytes: source.half() },
+    let values = match source.below(5) {
+        0 => ValueKind::blocks(source.half()),
+        1 => ValueKind::blocks(source.half()).expiring(source.key()),
         _ => ValueKind::Fixed(source.below(1 << 16) as u16),
     };
     let length_bytes = source.below(40);
@@ -198,7 +199,7 @@ fn strange_name(source: &mut Source<'_>) -> String {
 
 /// A control request, within its bounds or not.
 pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
-    let (kind, table) = (source.below(22), TableId(source.below(3) as u32));
+    let (kind, table) = (source.below(23), TableId(source.below(3) as u32));
     let space = [Space::Leaves, Space::Leaves, Space::Meta, Space::Blocks][source.below(4)];
     let compute_node = ComputeNode(source.below(5) as u32);
     let coordinator = source.below(3) as u64;
@@ -235,6 +236,7 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
             let count = source.below(4) + 1021 * source.below(2);
             ControlRequest::ForgetTables((0..count).map(|_| TableId(3 + u32::from(source.byte()))).collect())
         }
+        22 => ControlRequest::Time,
         5 => ControlRequest::Allocate { table, space, count: source.below(2000) as u32 },
         6 => {
             let run = |source: &mut Source<'_>| Blocks {

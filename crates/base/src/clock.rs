@@ -1,6 +1,7 @@
 //! Time as the project sees it: a monotonic instant from a [`Clock`], so that a simulator can own it.
 
-use std::time::{Duration, Instant};
+use std::fmt::Debug;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds on a monotonic clock whose zero is the clock's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,5 +50,40 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> MonotonicNs {
         MonotonicNs(u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Where the time of day comes from, by which pairs end. It never goes back.
+pub trait UnixTime: Debug + Send + Sync {
+    /// Milliseconds since 1970 began.
+    fn now_ms(&self) -> u64;
+}
+
+/// The machine's time of day when this was made, and from then on its monotonic clock. So no pair ends sooner
+/// or later because the machine's clock is set meanwhile.
+#[derive(Debug, Clone)]
+pub struct SystemUnixTime {
+    clock: SystemClock,
+    zero_ms: u64,
+}
+
+impl SystemUnixTime {
+    /// A clock that agrees with the machine's now.
+    #[must_use]
+    pub fn new() -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { clock: SystemClock::new(), zero_ms: since_1970.as_millis() as u64 }
+    }
+}
+
+impl Default for SystemUnixTime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl UnixTime for SystemUnixTime {
+    fn now_ms(&self) -> u64 {
+        self.zero_ms + self.clock.now().0 / 1_000_000
     }
 }

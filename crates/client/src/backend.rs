@@ -15,6 +15,7 @@ use farsight_protocol::{NodeStats, TableDefinition, TableInfo};
 use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::bulk_load::BulkLoad;
+use crate::server_time::NodeTime;
 
 /// A table to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,6 +108,13 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// # Errors
     /// [`CatalogueError`].
     fn asked_name_changes(&self) -> Result<u64, CatalogueError>;
+
+    /// The time of day of each node, by the clock by which its pairs end, and how wrong it may be: half the
+    /// time for which the answer was awaited.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn times(&self) -> Result<Vec<NodeTime>, CatalogueError>;
 
     /// The table of this name, if it was opened in this epoch.
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>>;

@@ -204,6 +204,21 @@ pub enum WriteError {
         /// Bytes of the table's values.
         value_bytes: usize,
     },
+    /// A lifetime was given for pairs of a table that keeps its pairs until they are removed. Nothing was
+    /// sent.
+    #[error("pairs of table {table:?} have no deadlines: make a table with them (`farsight create --ttl`)")]
+    NoDeadlines {
+        /// The table.
+        table: String,
+    },
+    /// The value that was to be written once more could not be read. Nothing changed.
+    #[error("cannot look at what is to be written again in table {table:?}")]
+    Look {
+        /// The table.
+        table: String,
+        /// Why.
+        source: Box<ReadError>,
+    },
     /// The server executed the call and could not do this write. Nothing changed.
     #[error("table {table:?} did not take the {operation:?}: {reason}", reason = reason(*code))]
     Refused {

@@ -17,9 +17,11 @@ use farsight_index::{
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
 use crate::attached::{LetGo, Operations, Read, Working};
+use crate::expiry::Expiring;
 #[cfg(injected)]
 use crate::injected;
 use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
+use crate::server_time::ServerTime;
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
@@ -58,6 +60,8 @@ pub struct Session {
     keys: Vec<u64>,
     values: Vec<u8>,
     bounds: Vec<usize>,
+    /// What is done besides, if pairs have deadlines.
+    pub(crate) expiring: Option<Box<Expiring>>,
     /// Where a single value of any length is put.
     single: Answers,
     outcome: Vec<WriteOutcome>,
@@ -71,6 +75,7 @@ impl Session {
         Self {
             value_bytes: table.value_bytes(),
             buffer_bytes: if table.values().are_blocks() { usize::MAX } else { table.value_bytes() },
+            expiring: table.values().expiry().map(|expiry| Box::new(Expiring::new(expiry))),
             table,
             access,
             working,
@@ -165,7 +170,8 @@ impl Session {
     /// [`ReadError`]; then `answers` is undefined.
     #[inline]
     pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.read(|engine, knows| engine.multi_get(knows, keys, answers))
+        self.read(|engine, knows| engine.multi_get(knows, keys, answers))?;
+        self.take_deadlines(answers)
     }
 
     /// For each of `scans` the first pairs on the way from its start on, at most its limit.
@@ -173,6 +179,19 @@ impl Session {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(
+        &mut self,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), ReadError> {
+        if self.expiring.is_some() {
+            return self.scan_lasting(direction, scans, pairs);
+        }
+        self.scan_stored(direction, scans, pairs)
+    }
+
+    /// The same, with what is stored of values, whether their deadlines have passed or not.
+    pub(crate) fn scan_stored(
         &mut self,
         direction: Direction,
         scans: &[ScanRequest],
@@ -209,6 +228,12 @@ impl Session {
         old_values: &mut OldValues,
     ) -> Result<WriteOutcome, WriteError> {
         self.table.check_operand(operation, 0, value)?;
+        let now_ms = self.time_for_write()?;
+        let with_deadline = self.expiring.as_mut().map(|expiring| {
+            expiring.with_deadline(operation, value, now_ms);
+            std::mem::take(&mut expiring.operand)
+        });
+        let value = with_deadline.as_deref().unwrap_or(value);
         let mut outcomes = std::mem::take(&mut self.outcome);
         outcomes.clear();
         let bounds: &[usize] = if self.has_bounds(operation) { &[0, value.len()] } else { &[] };
@@ -216,6 +241,9 @@ impl Session {
         let result = self.write_all(writes, &mut outcomes, old_values);
         let outcome = outcomes.first().copied();
         self.outcome = outcomes;
+        if let (Some(expiring), Some(operand)) = (&mut self.expiring, with_deadline) {
+            expiring.operand = operand;
+        }
         result?;
         match outcome.expect("a write of one entry has one outcome") {
             WriteOutcome::Failed(code) => {
@@ -264,15 +292,23 @@ impl Session {
         if has_bounds {
             bounds.push(0);
         }
+        let now_ms = self.time_for_write()?;
+        let mut expiring = self.expiring.take();
         let gathered = entries.enumerate().try_for_each(|(index, (key, value))| {
             self.table.check_operand(operation, index, value)?;
             keys.push(key);
-            values.extend_from_slice(value);
+            match &mut expiring {
+                Some(expiring) => {
+                    values.extend_from_slice(expiring.with_deadline(operation, value, now_ms));
+                }
+                None => values.extend_from_slice(value),
+            }
             if has_bounds {
                 bounds.push(values.len());
             }
             Ok(())
         });
+        self.expiring = expiring;
         let writes = Writes { operation, keys: &keys, values: &values, bounds: &bounds };
         let written = gathered.and_then(|()| self.write_all(writes, outcomes, old_values));
         clear_kept(&mut keys);
@@ -280,6 +316,30 @@ impl Session {
         clear_kept(&mut bounds);
         (self.keys, self.values, self.bounds) = (keys, values, bounds);
         written
+    }
+
+    /// The servers' time, if pairs have deadlines.
+    #[inline]
+    fn time_for_write(&mut self) -> Result<u64, WriteError> {
+        if self.expiring.is_none() {
+            return Ok(0);
+        }
+        self.server_time_ms().map_err(|error| self.reopen_for_write(error))
+    }
+
+    /// Asks the nodes of this epoch, or of the next, what time it is.
+    pub(crate) fn ask_time(&mut self) -> Result<ServerTime, OpenError> {
+        let mut attempts = 1;
+        loop {
+            match self.working.backend.times() {
+                Ok(times) => return Ok(ServerTime::new(&times)),
+                Err(error) => {
+                    let error = OpenError::from(error);
+                    let Some(loss) = error.loss(&*self.working.backend).cloned() else { return Err(error) };
+                    self.renew(&mut attempts, loss)?;
+                }
+            }
+        }
     }
 
     /// True if each value of these writes says where it ends.
@@ -439,7 +499,7 @@ impl Session {
         Err(ReadError::Engine { table: self.table.name().to_owned(), source: Box::new(error) })
     }
 
-    fn reopen_for_read(&self, error: OpenError) -> ReadError {
+    pub(crate) fn reopen_for_read(&self, error: OpenError) -> ReadError {
         let table = self.table.name().to_owned();
         match error {
             OpenError::Catalogue(CatalogueError::Fabric(error)) => {
@@ -526,6 +586,10 @@ impl Session {
     /// Goes on with something else.
     fn work_with(&mut self, working: Working) {
         self.keep_counts();
+        if let Some(expiring) = &mut self.expiring {
+            // Another server may have another clock.
+            expiring.time = None;
+        }
         self.working = working;
     }
 

@@ -8,6 +8,7 @@ use farsight_durability::disk::{Disk, RealDisk};
 use farsight_durability::{
     Archive, Backup, DirectoryArchive, DurabilityError, Store, back_up, read_log, read_snapshot, restore,
 };
+use farsight_layout::Deadline;
 use farsight_protocol::{KeyKind, TableLayout, ValueKind};
 
 /// What a directory of data holds.
@@ -55,6 +56,8 @@ pub struct DataRecord<'a> {
     pub version: u64,
     /// The value; `None` for a removal.
     pub value: Option<&'a [u8]>,
+    /// When the pair ends, in milliseconds since 1970; `None` if it does not.
+    pub ends_at_ms: Option<u64>,
 }
 
 /// Reads all that a server would read from the directory, hands each record of the log to `visit`, and says
@@ -94,6 +97,9 @@ pub fn read_data(
             table.records += u64::from(position >= kept.needs_log_from());
         }
         let block = &record.block;
+        let has_deadlines = tables.get(&record.table).and_then(|table| table.values?.expiry()).is_some();
+        let stored = record.is_pair().then(|| block.value());
+        let split = stored.filter(|_| has_deadlines).and_then(Deadline::split);
         visit(DataRecord {
             segment: position.segment,
             offset: position.offset,
@@ -101,7 +107,8 @@ pub fn read_data(
             table: tables.get(&record.table),
             key: block.key().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
             version: block.version(),
-            value: record.is_pair().then(|| block.value()),
+            value: split.map(|(_, value)| value).or(stored),
+            ends_at_ms: split.map(|(deadline, _)| deadline.0).filter(|ends_at_ms| *ends_at_ms > 0),
         });
         Ok(())
     })?;

@@ -103,6 +103,7 @@ mod data;
 mod default_socket;
 mod engine;
 mod error;
+mod expiry;
 mod key;
 mod neighbours;
 mod pairs;
@@ -135,8 +136,8 @@ pub use farsight_base::Epoch;
 pub use farsight_base::report::report;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
-    Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, Origin, PoolError, ReadError,
-    WriteError,
+    Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,
+    ReadError, WriteError,
 };
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
@@ -146,7 +147,7 @@ pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngin
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_node::{Ack, ShutdownError};
 pub use farsight_protocol::{
-    BlockSpaceStats, DataStats, ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, Operand,
+    BlockSpaceStats, DataStats, ErrorCode, Expiry, KeyKind, ListenerStats, ModelStats, NodeStats, Operand,
     POOL_NODES_MAX, PartStats, RegionInfo, ServerError, Space, SpaceStats, TableDefinition, TableEngine,
     TableId, TableInfo, TableStats, TreeStats, ValueKind, WriteOperation, WriteOutcome,
 };

@@ -36,7 +36,8 @@ impl Fixture {
         let region = Arc::new(HeapRegion::new(leaves * leaf_words));
         let blocks = Arc::new(HeapRegion::new(block_bytes / 8));
         let space = BlockSpace::new(Arc::clone(&blocks) as Arc<dyn Region>, 2, u64::MAX);
-        let tree = BlockTree::new(region, Arc::new(space), 0x1_0007, Arc::new(ModelStore::new())).unwrap();
+        let tree =
+            BlockTree::new(region, Arc::new(space), 0x1_0007, None, Arc::new(ModelStore::new())).unwrap();
         Self { tree, blocks }
     }
 

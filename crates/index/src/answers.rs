@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use farsight_layout::Deadline;
+
 /// The values of a batch of keys, in the keys' order.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
@@ -13,6 +15,26 @@ pub struct Answers {
     values: Vec<u8>,
     /// By key, where its value stands; empty where values have one size.
     spans: Vec<Range<usize>>,
+    /// By key, when its pair ends; empty where pairs have no deadlines, or they are not taken off yet.
+    deadlines: Vec<Deadline>,
+}
+
+/// What is stored of a value is too short for the deadline that it must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the value of number {index} has {got_bytes} B, less than its deadline has")]
+pub struct NoDeadline {
+    /// The number of the answer, or of the pair.
+    pub index: usize,
+    /// Its bytes.
+    pub got_bytes: usize,
+}
+
+/// Takes the deadline off what is stored of a value: `span` is the value's, then.
+fn take_deadline(values: &[u8], index: usize, span: &mut Range<usize>) -> Result<Deadline, NoDeadline> {
+    let (deadline, value) =
+        Deadline::split(&values[span.clone()]).ok_or(NoDeadline { index, got_bytes: span.len() })?;
+    span.start = span.end - value.len();
+    Ok(deadline)
 }
 
 impl Answers {
@@ -24,6 +46,7 @@ impl Answers {
         // What the values held stays: an absent version hides it.
         self.values.resize(count * value_bytes, 0);
         self.spans.clear();
+        self.deadlines.clear();
     }
 
     /// Makes room for `count` values of any length, all absent.
@@ -38,6 +61,29 @@ impl Answers {
         self.values.extend_from_slice(value);
         self.spans[index] = begin..self.values.len();
         self.versions[index] = version;
+    }
+
+    /// Takes the deadlines off what is stored of values of any length. Pairs that have ended by `now_ms` are
+    /// absent then.
+    ///
+    /// # Errors
+    /// [`NoDeadline`].
+    pub fn take_deadlines(&mut self, now_ms: u64) -> Result<(), NoDeadline> {
+        self.deadlines.resize(self.versions.len(), Deadline::NEVER);
+        for (index, version) in self.versions.iter_mut().enumerate().filter(|(_, version)| **version > 0) {
+            let deadline = take_deadline(&self.values, index, &mut self.spans[index])?;
+            if deadline.is_past(now_ms) {
+                *version = 0;
+            }
+            self.deadlines[index] = deadline;
+        }
+        Ok(())
+    }
+
+    /// When the pair of key `index` ends, if deadlines were taken off.
+    #[must_use]
+    pub fn deadline(&self, index: usize) -> Option<Deadline> {
+        self.deadlines.get(index).copied()
     }
 
     /// Answers in the batch.
@@ -271,6 +317,21 @@ impl Pairs {
         }
     }
 
+    /// Appends those pairs of scan `index` of `other` that have not ended by `now_ms`, without deadlines.
+    /// Both hold values of any length.
+    ///
+    /// # Errors
+    /// [`NoDeadline`].
+    pub fn append_lasting(&mut self, other: &Self, index: usize, now_ms: u64) -> Result<(), NoDeadline> {
+        for (at, Pair { key, version, value }) in other.scan(index).enumerate() {
+            let mut span = 0..value.len();
+            if !take_deadline(value, at, &mut span)?.is_past(now_ms) {
+                self.push(Pair { key, version, value: &value[span] });
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the scan being written.
     pub fn end_scan(&mut self) {
         self.ends.push(self.count);
@@ -413,6 +474,33 @@ mod tests {
             pairs.push(Pair { key: 1, version: 2, value: b"two" });
             assert_eq!(pairs.pair(0).value, b"two");
         }
+    }
+
+    #[test]
+    fn pairs_that_have_ended_are_left_out() {
+        let stored = |deadline: u64| [&deadline.to_le_bytes()[..], &vec![7; deadline as usize]].concat();
+        let (mut answers, mut pairs, mut lasting) = (Answers::default(), Pairs::default(), Pairs::default());
+        answers.reset_any_length(5);
+        pairs.reset_any_length();
+        for deadline in [3, 0, 9, 4] {
+            answers.set_value(deadline as usize % 5, 1, &stored(deadline));
+            pairs.push(Pair { key: deadline, version: 1, value: &stored(deadline) });
+        }
+        pairs.end_scan();
+        assert_eq!(answers.deadline(0), None);
+        answers.take_deadlines(4).expect("deadlines");
+        let found: Vec<_> = answers.iter().map(|found| found.map(|(value, _)| value.len())).collect();
+        // 9 and 4 are one index: the later one counts, which has ended.
+        assert_eq!(found, [Some(0), None, None, None, None]);
+        assert_eq!(answers.deadline(3), Some(Deadline(3)));
+        lasting.reset_any_length();
+        lasting.append_lasting(&pairs, 0, 4).expect("deadlines");
+        lasting.end_scan();
+        let found: Vec<_> = lasting.scan(0).map(|pair| (pair.key, pair.value.len())).collect();
+        assert_eq!(found, [(0, 0), (9, 9)]);
+        answers.reset_any_length(1);
+        answers.set_value(0, 1, b"short");
+        assert_eq!(answers.take_deadlines(4), Err(NoDeadline { index: 0, got_bytes: 5 }));
     }
 
     #[test]

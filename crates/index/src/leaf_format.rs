@@ -149,6 +149,12 @@ pub trait LatchedLeaf {
     /// The value of the pair in an occupied slot, `into` place; its version.
     fn pair(&self, slot: usize, into: &mut [u8]) -> u64;
 
+    /// True if the deadline of `key`'s pair, in `slot`, has passed: to a write the key is absent then.
+    #[inline(always)]
+    fn is_past_deadline(&self, _key: u64, _slot: usize) -> bool {
+        false
+    }
+
     /// What a conditional write does to `key`, whose pair is in `slot` if there is one. `room` is as long as
     /// the format's values, and holds the value before then, if the operation looks at it.
     ///

@@ -21,7 +21,7 @@ mod record;
 mod registry;
 mod slab;
 
-pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
+pub use answers::{Answers, NoDeadline, Pair, PairRoom, Pairs, ShortRoom};
 pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_parts};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;

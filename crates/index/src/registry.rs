@@ -44,6 +44,8 @@ pub struct EngineKind {
     /// Bytes of a value at most where values may have any length, each in a block of its own; 0 if they
     /// may not.
     pub block_value_bytes_max: usize,
+    /// Pairs of any length may have deadlines, at which they end by themselves.
+    pub has_deadlines: bool,
     /// Lines of a leaf's block, by the bytes that it holds of a value.
     pub block_lines: fn(value_bytes: usize) -> Result<usize, GeometryError>,
     /// The regions of a table on its first node; that of blocks comes behind them.
@@ -157,6 +159,14 @@ pub enum UnfitTable {
         /// The limit wanted.
         got_bytes: u32,
     },
+    /// Its pairs stay until they are removed.
+    #[error("pairs of {engine} have no deadlines; engines whose pairs have them: {}", names(able))]
+    Deadlines {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// The engines that there are with deadlines.
+        able: Vec<&'static EngineKind>,
+    },
     /// No table of it has values as long.
     #[error(transparent)]
     Value(#[from] GeometryError),
@@ -242,13 +252,17 @@ impl EngineKind {
             return Err(UnfitTable::Ranges { engine: self, nodes, expected, got: boundaries.clone() });
         }
         let values = layout.definition.values;
-        if let ValueKind::Blocks { max_bytes } = values {
+        if let ValueKind::Blocks { max_bytes, .. } = values {
             if !self.has_blocks() {
                 let able = EngineKind::all().into_iter().filter(|kind| kind.has_blocks()).collect();
                 return Err(UnfitTable::Blocks { engine: self, able });
             }
             if !(1..=self.block_value_bytes_max).contains(&(max_bytes as usize)) {
                 return Err(UnfitTable::Limit { engine: self, got_bytes: max_bytes });
+            }
+            if values.expiry().is_some() && !self.has_deadlines {
+                let able = EngineKind::all().into_iter().filter(|kind| kind.has_deadlines).collect();
+                return Err(UnfitTable::Deadlines { engine: self, able });
             }
         }
         let expected = (self.block_lines)(values.leaf_bytes())?;
@@ -305,6 +319,7 @@ impl Registered for XStore {
         nodes_train: true,
         is_ordered: true,
         block_value_bytes_max: BLOCK_VALUE_BYTES_MAX,
+        has_deadlines: true,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
         spaces_of_first: &[Space::Leaves],
         spaces: &[Space::Leaves],
@@ -338,6 +353,7 @@ impl Registered for Rolex {
         nodes_train: false,
         is_ordered: true,
         block_value_bytes_max: 0,
+        has_deadlines: false,
         block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
         spaces_of_first: &[Space::Leaves, Space::Meta],
         spaces: &[Space::Leaves],
@@ -362,6 +378,7 @@ impl Registered for FlexKv {
         nodes_train: true,
         is_ordered: false,
         block_value_bytes_max: OBJECT_VALUE_BYTES_MAX,
+        has_deadlines: false,
         block_lines: |value_bytes| Ok(block_lines(size_of::<u64>(), value_bytes)),
         spaces_of_first: &[Space::Index, Space::Blocks],
         spaces: &[Space::Index, Space::Blocks],
@@ -401,13 +418,13 @@ mod tests {
 
     #[test]
     fn values_of_any_length_are_refused_where_there_are_none() {
-        let layout = |kind: &'static EngineKind, max_bytes| {
-            let values = ValueKind::Blocks { max_bytes };
+        let layout_of = |kind: &'static EngineKind, values: ValueKind| {
             let definition = TableDefinition { values, ..TableDefinition::new("t", KeyKind::U64, 8) };
             let block_lines = (kind.block_lines)(values.leaf_bytes()).expect("lines") as u16;
             TableLayout { definition, engine: kind.table(&[], 1), block_lines, format_version: 0 }
         };
-        let check = |kind: &'static EngineKind, max_bytes| kind.check(&layout(kind, max_bytes), 1);
+        let check_of = |kind: &'static EngineKind, values| kind.check(&layout_of(kind, values), 1);
+        let check = |kind: &'static EngineKind, max_bytes| check_of(kind, ValueKind::blocks(max_bytes));
         assert_eq!(check(EngineKind::XSTORE, 1 << 24), Ok(()));
         assert_eq!(
             check(EngineKind::XSTORE, 0),
@@ -418,6 +435,10 @@ mod tests {
             refusal.starts_with("rolex has values of one size")
                 && refusal.ends_with("xstore, xstore-d, flexkv")
         );
+        assert_eq!(check_of(EngineKind::XSTORE, ValueKind::BLOCKS.expiring(0)), Ok(()));
+        let refusal =
+            check_of(EngineKind::FLEXKV, ValueKind::blocks(9).expiring(0)).expect_err("no deadlines");
+        assert!(refusal.to_string().ends_with("xstore, xstore-d"), "{refusal}");
         let spaces: Vec<_> = EngineKind::XSTORE.spaces(0, ValueKind::BLOCKS).collect();
         assert_eq!(spaces, [Space::Leaves, Space::Blocks]);
     }

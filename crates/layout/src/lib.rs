@@ -11,6 +11,7 @@
 
 #![deny(unsafe_code)]
 
+mod deadline;
 mod entry;
 mod geometry;
 pub mod hash_index;
@@ -30,6 +31,7 @@ mod value;
 pub mod value_block;
 mod writer;
 
+pub use deadline::{DEADLINE_BYTES, Deadline};
 pub use entry::TableEntry;
 pub use geometry::{Geometry, GeometryError, LeafSlot, ValuePlace};
 pub use image::LeafImage;
@@ -47,7 +49,7 @@ use proof as checks;
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
 /// each other by name.
-pub const FORMAT_VERSION: u32 = 16;
+pub const FORMAT_VERSION: u32 = 17;
 
 /// Slots of a leaf: keys, and values, that it holds at most.
 pub const LEAF_SLOTS: usize = 16;

@@ -254,6 +254,7 @@ pub(crate) fn check(hosting: &Hosting, layout: &TableLayout, nodes: usize) -> Re
         let code = match error {
             UnfitTable::Value(_) | UnfitTable::Limit { .. } => ErrorCode::WrongValueSize,
             UnfitTable::Blocks { .. }
+            | UnfitTable::Deadlines { .. }
             | UnfitTable::Nodes { .. }
             | UnfitTable::Ranges { .. }
             | UnfitTable::Leaves { .. } => ErrorCode::BadRequest,

@@ -70,7 +70,7 @@ impl FlexTable {
         let name = Arc::clone(new.name());
         let value_bytes = match new.values() {
             ValueKind::Fixed(bytes) => bytes.into(),
-            ValueKind::Blocks { max_bytes } => (max_bytes as usize).min(USUAL_VALUE_BYTES),
+            ValueKind::Blocks { max_bytes, .. } => (max_bytes as usize).min(USUAL_VALUE_BYTES),
         };
         let object_bytes = block_bytes(size_of::<u64>(), value_bytes).next_multiple_of(LINE_BYTES) as u64;
         let index_lines =

@@ -9,7 +9,8 @@ pub type PairVisitor<'v> = dyn FnMut(u64, u64, &[u8]) + 'v;
 
 /// A table whose pairs a log can keep.
 ///
-/// Only the sequencer writes it. So what it finds when it decides is still so when it applies.
+/// Only the sequencer writes it. So what it finds when it decides is still so when it applies, but for pairs
+/// that have ended meanwhile: the background removes those.
 pub trait LoggedTable: Send + Sync {
     /// Asks for the memory that looks at these entries touch, and then their writes.
     fn prefetch(&self, entries: &[WriteEntry<'_>]);
@@ -26,6 +27,12 @@ pub trait LoggedTable: Send + Sync {
         wanted: bool,
         value: &mut Vec<u8>,
     ) -> Result<Option<u64>, ServerError>;
+
+    /// The time by which pairs end now; `None` if they have no deadlines. If they have, each value here
+    /// stands behind its deadline.
+    fn now_ms(&self) -> Option<u64> {
+        None
+    }
 
     /// Takes the memory that a value needs outside its leaf, and writes it there. The reference to it, which
     /// is to be applied in the value's place; `None` where leaves hold values.

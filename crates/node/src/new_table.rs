@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farsight_base::RegionId;
+use farsight_base::clock::UnixTime;
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
 use farsight_protocol::{ErrorCode, PoolPlace, ServerError, TableId, TableLayout, ValueKind};
@@ -83,6 +84,12 @@ impl<'a> NewTable<'a> {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.options.table_memory_bytes
+    }
+
+    /// The clock by which its pairs end, if they have deadlines.
+    #[must_use]
+    pub fn unix_time(&self) -> Option<Arc<dyn UnixTime>> {
+        self.values().expiry().map(|_| Arc::clone(&self.options.unix_time))
     }
 
     /// How models are trained.

@@ -1,7 +1,9 @@
 //! What a node is told before it starts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_base::clock::{SystemUnixTime, UnixTime};
 use farsight_model::TrainOptions;
 use farsight_protocol::LEASE_MAX;
 
@@ -40,6 +42,8 @@ pub struct NodeOptions {
     pub read_only: Option<String>,
     /// Where it keeps its tables, if they are to be there after a restart. Default: nowhere.
     pub data: Option<DataOptions>,
+    /// The clock by which pairs end that have deadlines. Default: the machine's.
+    pub unix_time: Arc<dyn UnixTime>,
     /// The engines whose tables it can have. Default: those of [`Engines`](farsight_index::Engines).
     pub engines: FindHosting,
 }
@@ -55,6 +59,7 @@ impl Default for NodeOptions {
             lease: None,
             read_only: None,
             data: None,
+            unix_time: Arc::new(SystemUnixTime::new()),
             engines: engine::REGISTERED,
         }
     }

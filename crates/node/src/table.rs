@@ -151,10 +151,19 @@ impl Table {
                 let got = format!("a {operation:?} with an operand of {} B", entry.value.len());
                 return Err(self.wrong_kind("values of any length", &got));
             };
+            let deadline_bytes = if operation.has_value() { values.deadline_bytes() } else { 0 };
+            let Some(value_bytes) = value.len().checked_sub(deadline_bytes) else {
+                let got = format!("a {operation:?} without one, {} B in all", entry.value.len());
+                return Err(self.wrong_kind("pairs with deadlines", &got));
+            };
             // Nothing that is expected or added is longer, but for that of a table of very short values.
             let is_value = *operation == WriteOperation::CompareAndSetValue;
-            let longest = value.len().max(if is_value { argument.len() } else { 0 });
-            let bytes = if *operation == WriteOperation::FetchAdd { INTEGER_BYTES } else { longest };
+            let longest = value_bytes.max(if is_value { argument.len() } else { 0 });
+            let is_sum = *operation == WriteOperation::FetchAdd;
+            if is_sum && value_bytes > 0 {
+                return Err(self.wrong_kind("pairs without deadlines", "a FetchAdd with one"));
+            }
+            let bytes = if is_sum { INTEGER_BYTES } else { longest };
             if !values.allows(bytes) {
                 let text = format!("table {:?} has values of {values}, got one of {bytes} B", self.name);
                 return Err(ServerError::new(ErrorCode::WrongValueSize, text));

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use farsight_base::Epoch;
+use farsight_base::clock::UnixTime;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region};
 use farsight_layout::FORMAT_VERSION;
@@ -102,6 +103,11 @@ impl Tables {
     /// What limits the memory of the process, if anything does.
     pub(crate) fn memory_limit(&self) -> Option<&MemoryLimit> {
         self.memory_limit.as_deref()
+    }
+
+    /// The clock by which pairs end.
+    pub(crate) fn unix_time(&self) -> &dyn UnixTime {
+        &*self.options.unix_time
     }
 
     /// The tables, in the order of their numbers.
@@ -319,7 +325,8 @@ impl Tables {
 fn check_limit(listeners: &Listeners, layout: &TableLayout) -> Result<(), ServerError> {
     let TableDefinition { name, values, .. } = &layout.definition;
     // The longest value goes with a header, and with key, version and length, or key, hint and length.
-    let limit_bytes = listeners.message_bytes_max().saturating_sub(HEADER_BYTES + 24) / 8 * 8;
+    let head_bytes = HEADER_BYTES + 24 + values.deadline_bytes();
+    let limit_bytes = listeners.message_bytes_max().saturating_sub(head_bytes) / 8 * 8;
     if !values.are_blocks() || values.bytes_max() <= limit_bytes {
         return Ok(());
     }

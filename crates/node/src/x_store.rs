@@ -5,6 +5,7 @@ mod block_part;
 mod call;
 mod check;
 mod logged;
+mod sweep;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -78,7 +78,7 @@ fn values_of_any_length_come_back() {
     let disk = SimulatedDisk::default();
     let (node, host) = start(&disk, Ack::Durable);
     let client = host.connect();
-    let values = ValueKind::Blocks { max_bytes: 8_000 };
+    let values = ValueKind::blocks(8_000);
     let table = client.create_as(TableDefinition { values, ..definition("long", 8) }).expect("a table");
     let value = |key: u64, round: u64| {
         let length = [0, 1, 40, 41, 300, 8_000][((key + round) % 6) as usize];

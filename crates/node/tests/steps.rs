@@ -161,7 +161,7 @@ fn a_pass_repairs_leaves_for_which_nobody_asks() {
 #[test]
 fn a_pass_goes_on_behind_damaged_blocks() {
     let mut server = Stepped::new();
-    let values = ValueKind::Blocks { max_bytes: 100 };
+    let values = ValueKind::blocks(100);
     let table = server.create_as(TableDefinition { values, ..definition("blocks", 8) });
     let mut frame = Vec::new();
     Request::begin_write_values(&mut frame, table.id, WriteOperation::Put, 300);

@@ -1,7 +1,7 @@
 //! The catalogue: which tables a node has.
 
 use farsight_base::{LINE_BYTES, RegionId};
-use farsight_layout::SHORT_VALUE_BYTES;
+use farsight_layout::{DEADLINE_BYTES, SHORT_VALUE_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::{ErrorCode, PoolPlace, ServerError, Space, TableEngine};
@@ -50,12 +50,53 @@ pub enum ValueKind {
     Blocks {
         /// The limit.
         max_bytes: u32,
+        /// How pairs end by themselves, if they do.
+        expiry: Option<Expiry>,
     },
+}
+
+/// That pairs have deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Expiry {
+    /// How long a pair stays whose writer says nothing of that; zero: until it is removed.
+    pub default_ms: u64,
 }
 
 impl ValueKind {
     /// Values of any length, as long as messages of every fabric carry.
-    pub const BLOCKS: Self = Self::Blocks { max_bytes: 32_000 };
+    pub const BLOCKS: Self = Self::blocks(32_000);
+
+    /// Values of any length up to so many bytes, of pairs that stay.
+    #[must_use]
+    pub const fn blocks(max_bytes: u32) -> Self {
+        Self::Blocks { max_bytes, expiry: None }
+    }
+
+    /// The same values, of pairs that have deadlines. Values of one size stay as they are.
+    #[must_use]
+    pub const fn expiring(self, default_ms: u64) -> Self {
+        match self {
+            Self::Fixed(_) => self,
+            Self::Blocks { max_bytes, .. } => Self::Blocks { max_bytes, expiry: Some(Expiry { default_ms }) },
+        }
+    }
+
+    /// How pairs end by themselves, if they do.
+    #[inline]
+    #[must_use]
+    pub fn expiry(self) -> Option<Expiry> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Blocks { expiry, .. } => expiry,
+        }
+    }
+
+    /// Bytes that are stored of a value before it: its pair's deadline, if pairs have one.
+    #[inline]
+    #[must_use]
+    pub fn deadline_bytes(self) -> usize {
+        if self.expiry().is_some() { DEADLINE_BYTES } else { 0 }
+    }
 
     /// Bytes that a leaf holds of each value: all of it, or the reference to its block.
     #[must_use]
@@ -71,7 +112,7 @@ impl ValueKind {
     pub fn bytes_max(self) -> usize {
         match self {
             Self::Fixed(bytes) => bytes.into(),
-            Self::Blocks { max_bytes } => max_bytes as usize,
+            Self::Blocks { max_bytes, .. } => max_bytes as usize,
         }
     }
 
@@ -87,7 +128,7 @@ impl ValueKind {
     pub fn allows(self, value_bytes: usize) -> bool {
         match self {
             Self::Fixed(bytes) => value_bytes == usize::from(bytes),
-            Self::Blocks { max_bytes } => value_bytes <= max_bytes as usize,
+            Self::Blocks { max_bytes, .. } => value_bytes <= max_bytes as usize,
         }
     }
 }
@@ -96,7 +137,7 @@ impl std::fmt::Display for ValueKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Fixed(bytes) => write!(f, "{bytes} B"),
-            Self::Blocks { max_bytes } => write!(f, "up to {max_bytes} B"),
+            Self::Blocks { max_bytes, .. } => write!(f, "up to {max_bytes} B"),
         }
     }
 }
@@ -157,6 +198,11 @@ impl std::fmt::Display for TableDefinition {
     /// What it holds.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} keys and values of {}", self.key_kind, self.values)?;
+        match self.values.expiry() {
+            None => {}
+            Some(Expiry { default_ms: 0 }) => write!(f, " with deadlines")?,
+            Some(Expiry { default_ms }) => write!(f, " that end after {default_ms} ms")?,
+        }
         if self.value_type.is_empty() { Ok(()) } else { write!(f, " of type {:?}", self.value_type) }
     }
 }

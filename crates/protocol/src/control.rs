@@ -57,6 +57,9 @@ pub enum ControlRequest {
     /// How often tables of this node were dropped, renamed or swapped: the number of which fabrics tell its
     /// clients. Answered by a `u64`.
     NameChanges,
+    /// What time is it, by the clock by which pairs end here? Answered by a `u64`, the milliseconds since
+    /// 1970.
+    Time,
     /// To the coordinator: tables that were dropped there, and at the other nodes perhaps not yet. Answered
     /// by a `Vec<TableId>` of at most [`POOL_DROPPED_MAX`], empty if there are none.
     DroppedTables,

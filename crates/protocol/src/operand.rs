@@ -3,6 +3,11 @@
 //! In a table whose values have one size an operand is the two of them, one behind the other
 //! ([`WriteOperation::operand_bytes`]). Where values have any length, one alone differs: that of
 //! [`WriteOperation::CompareAndSetValue`] begins with the expected value's length, 8 B little-endian.
+//!
+//! Where pairs have deadlines, each value to be stored stands behind its own. Fetch-and-add has a deadline
+//! and no value behind: a key that it finds absent gets that one.
+
+use farsight_layout::{DEADLINE_BYTES, Deadline};
 
 use crate::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, WriteOperation};
 
@@ -50,10 +55,38 @@ impl<'o> Operand<'o> {
             }
             WriteOperation::RemoveIf if operand.len() == EXPECTED_VERSION_BYTES => (operand, &[][..]),
             WriteOperation::FetchAdd if operand.len() == INTEGER_BYTES => (operand, &[][..]),
+            WriteOperation::FetchAdd if operand.len() == INTEGER_BYTES + DEADLINE_BYTES => {
+                operand.split_at(INTEGER_BYTES)
+            }
             WriteOperation::Remove if operand.is_empty() => (operand, operand),
             WriteOperation::RemoveIf | WriteOperation::FetchAdd | WriteOperation::Remove => return None,
         };
         Some(Self { argument, value })
+    }
+
+    /// What is stored of the value, in its parts: the deadline, and the value itself. `None` if it is too
+    /// short for a deadline.
+    #[must_use]
+    pub fn split_deadline(self) -> Option<(Deadline, &'o [u8])> {
+        Deadline::split(self.value)
+    }
+
+    /// Appends an operand of a table whose values have any length, with a deadline for the pair that it
+    /// stores, if the operation stores one. `None`, and nothing appended, if it is none of the operation's.
+    pub fn push_with_deadline(
+        into: &mut Vec<u8>,
+        operation: WriteOperation,
+        operand: &[u8],
+        deadline: Deadline,
+    ) -> Option<()> {
+        let Operand { value, .. } = Operand::of_any_length(operation, operand)?;
+        let (head, value) = operand.split_at(operand.len() - value.len());
+        into.extend_from_slice(head);
+        if operation.has_value() {
+            into.extend_from_slice(&deadline.to_bytes());
+            into.extend_from_slice(value);
+        }
+        Some(())
     }
 
     /// Appends the operand of a compare-and-set by value, in a table whose values have any length.
@@ -97,7 +130,25 @@ mod tests {
             assert_eq!(parts(operation, &[1; 8]), Some((&[1; 8][..], &[][..])));
             assert_eq!([&[1; 7][..], &[1; 9]].map(|operand| parts(operation, operand)), [None; 2]);
         }
+        assert_eq!(parts(FetchAdd, &[[1; 8], [2; 8]].concat()), Some((&[1; 8][..], &[2; 8][..])));
         assert_eq!((parts(Remove, b"x"), parts(CompareAndSet, &[0; 7])), (None, None));
+        for operation in WriteOperation::ALL {
+            let operand: &[u8] = match operation {
+                Remove => b"",
+                RemoveIf | FetchAdd => &[3; 8],
+                CompareAndSetValue => b"\x03\0\0\0\0\0\0\0oldnew",
+                _ => b"expected, new",
+            };
+            let mut with = b"before".to_vec();
+            Operand::push_with_deadline(&mut with, operation, operand, Deadline(9)).expect("an operand");
+            let [without, with] = [operand, &with[6..]].map(|operand| {
+                Operand::of_any_length(operation, operand).expect("an operand with a deadline")
+            });
+            assert_eq!(without.argument, with.argument);
+            let stored = operation.has_value().then_some((Deadline(9), without.value));
+            assert_eq!(with.split_deadline(), stored);
+        }
+        assert_eq!(Operand::push_with_deadline(&mut Vec::new(), Remove, b"x", Deadline(9)), None);
         let cut = [&4_u64.to_le_bytes()[..], b"cut"].concat();
         let far = [&u64::MAX.to_le_bytes()[..], b"cut"].concat();
         assert_eq!([&cut[..], &far, b"short"].map(|operand| parts(CompareAndSetValue, operand)), [None; 3]);

@@ -172,6 +172,8 @@ pub struct TreeStats {
     pub descents: u64,
     /// Leaves whose stamps were put right, because memory had lost a bit of them.
     pub scrubbed: u64,
+    /// Pairs removed because their deadlines had passed.
+    pub expired: u64,
 }
 
 /// A model's statistics.

@@ -2,14 +2,17 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use farsight::{EngineKind, KeyKind, TableOptions, VALUE_BYTES_MAX, VALUE_BYTES_MIN, ValueKind};
 
 use crate::connection::Connection;
+use crate::duration;
 use crate::key_text::TextKey;
+use crate::listing::expiry_text;
 use crate::typed_table::{KindCommand, on_kind};
 
 /// Make a table
@@ -21,6 +24,7 @@ Examples:
   farsight create prices
   farsight create temperatures --keys f64 --value-size 32
   farsight create texts --values blocks
+  farsight create tokens --values blocks --ttl 1d
   farsight create sessions --engine flexkv --values blocks
   farsight create prices --engine xstore-d --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Create {
@@ -38,6 +42,10 @@ pub(crate) struct Create {
     /// What its values are
     #[arg(long, value_enum, default_value_t)]
     values: Values,
+    /// Give pairs deadlines: they stay so long after their last write, unless that says otherwise
+    /// (`put --ttl`); 0s: they stay then. Of values of any length alone
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    ttl: Option<Duration>,
     /// Who does what with it. FlexKV keeps no order: no scans. In XStore-D each memory node gets a range of
     /// the kind's whole space of keys, all of one width. `farsight load --engine xstore-d`
     /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool]
@@ -81,9 +89,9 @@ impl Values {
             (Self::Blocks, None) => {
                 let usual = ValueKind::BLOCKS.bytes_max();
                 let able = engine.map(|engine| engine.block_value_bytes_max).filter(|most| *most > 0);
-                ValueKind::Blocks { max_bytes: able.map_or(usual, |most| usual.min(most)) as u32 }
+                ValueKind::blocks(able.map_or(usual, |most| usual.min(most)) as u32)
             }
-            (Self::Blocks, Some(max_bytes)) => ValueKind::Blocks { max_bytes },
+            (Self::Blocks, Some(max_bytes)) => ValueKind::blocks(max_bytes),
         })
     }
 }
@@ -116,9 +124,19 @@ impl KindCommand for Create {
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
         let options = TableOptions::<K> { engine: self.engine, ..TableOptions::default() };
-        let values = self.values.of(self.value_size, self.engine)?;
+        let mut values = self.values.of(self.value_size, self.engine)?;
+        if let Some(ttl) = self.ttl {
+            ensure!(values.are_blocks(), "values of one size have no deadlines: add --values blocks");
+            values = values.expiring(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        }
         self.connection.open()?.create_table_of(&self.name, values, &options)?;
-        writeln!(std::io::stdout().lock(), "table {} of {} keys with {values} values", self.name, K::KIND)?;
+        let until = expiry_text(values);
+        writeln!(
+            std::io::stdout().lock(),
+            "table {} of {} keys with {values} values{until}",
+            self.name,
+            K::KIND
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -110,7 +110,9 @@ impl Load {
             let asked = self.values.unwrap_or(has).of(self.value_size, self.engine)?;
             // A limit that nobody names is whatever the table has.
             let is_any_limit = asked.are_blocks() && self.value_size.is_none();
-            let is_as_asked = if is_any_limit { has == Values::Blocks } else { asked == definition.values };
+            let limits = |values: ValueKind| (values.are_blocks(), values.bytes_max());
+            let is_same = limits(asked) == limits(definition.values);
+            let is_as_asked = if is_any_limit { has == Values::Blocks } else { is_same };
             ensure!(is_as_asked, "table {name:?} exists with values of {}, not {asked}", definition.values);
         }
         if let Some(asked) = kind.filter(|asked| *asked != definition.key_kind) {

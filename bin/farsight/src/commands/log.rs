@@ -13,7 +13,8 @@ use crate::value_text::ValueFormat;
 
 /// Print the records of a log while no server uses it, the oldest first
 ///
-/// One line a record: segment and byte of its frame, table, version, and "key = value" or "key removed".
+/// One line a record: segment and byte of its frame, table, version, and "key = value" or "key removed". A
+/// pair with a deadline says until when it stays, in milliseconds since 1970.
 /// Those that a snapshot covers already are among them, as long as their segment is there.
 #[derive(Debug, Args)]
 pub(crate) struct Log {
@@ -42,13 +43,14 @@ impl Log {
 }
 
 fn line(record: &DataRecord<'_>) -> String {
-    let DataRecord { segment, offset, table_id, table, key, version, value } = record;
+    let DataRecord { segment, offset, table_id, table, key, version, value, ends_at_ms } = record;
     let name = table.map_or_else(|| format!("dropped table {table_id}"), |table| table.name.clone());
     let key = key_text(table.and_then(|table| table.key_kind), *key);
     let values = table.and_then(|table| table.values).unwrap_or(ValueKind::BLOCKS);
     let text = |value: &[u8]| ValueFormat::Auto.text(value, values);
     let rest = value.map_or_else(|| "removed".to_owned(), |value| format!("= {}", text(value)));
-    format!("{segment}:{offset} {name} version {version}: {key} {rest}")
+    let until = ends_at_ms.map_or_else(String::new, |at_ms| format!(" until {at_ms} ms"));
+    format!("{segment}:{offset} {name} version {version}: {key} {rest}{until}")
 }
 
 fn key_text(kind: Option<KeyKind>, key: u64) -> String {

@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Options, Table, WriteOutcome};
+use farsight::{Lifetime, Options, Table, WriteOutcome};
 
 use crate::connection::Connection;
+use crate::duration;
 use crate::key_text::TextKey;
 use crate::outcome;
 use crate::typed_table::{TableCommand, on_table};
@@ -32,7 +34,8 @@ Examples:
   farsight put prices 100 bye --if-version 17      # only if nobody has written it since
   farsight put prices 100 first --if-version 0     # only if it is absent
   farsight put prices 100 bye --if-value hello
-  farsight put prices 100 bye --return-old")]
+  farsight put prices 100 bye --return-old
+  farsight put tokens 7 secret --ttl 30s           # in a table made with --ttl")]
 pub(crate) struct Put {
     #[command(flatten)]
     connection: Connection,
@@ -56,6 +59,9 @@ pub(crate) struct Put {
     /// Print the value before, too, if there was one
     #[arg(long, conflicts_with_all = ["if_version", "if_value"])]
     return_old: bool,
+    /// Let the pair stay so long, instead of as long as the table says
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    ttl: Option<Duration>,
 }
 
 impl Put {
@@ -74,6 +80,9 @@ impl TableCommand for Put {
         let parse = |text: &str| self.format.parse(text, table.name(), table.values());
         let value = parse(&self.value)?;
         let mut session = table.session(Options::default())?;
+        if let Some(ttl) = self.ttl {
+            session.set_lifetime(Lifetime::For(ttl))?;
+        }
         let mut out = std::io::stdout().lock();
         if self.return_old {
             let swapped = session.swap(key, &value)?;

@@ -156,6 +156,7 @@ fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
                 [tree.splits, tree.merges, tree.compactions].map(count).join(", "),
             ),
             ("leaves scrubbed", count(tree.scrubbed)),
+            ("pairs ended at deadlines", count(tree.expired)),
             (
                 "writes by hint",
                 format!("{} of {}", count(tree.hint_hits), count(tree.hint_hits + tree.descents)),

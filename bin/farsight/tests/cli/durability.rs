@@ -35,7 +35,7 @@ fn client(serve: &Serve, over: &str) -> Client {
 
 /// The values of the table.
 const FIXED: ValueKind = ValueKind::Fixed(16);
-const BLOCKS: ValueKind = ValueKind::Blocks { max_bytes: 4_000 };
+const BLOCKS: ValueKind = ValueKind::blocks(4_000);
 
 /// What a writer writes: its count, and itself; in a table of blocks, as often as the count says.
 fn value_of(count: u64, writer: u64, values: ValueKind) -> Vec<u8> {

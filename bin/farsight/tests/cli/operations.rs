@@ -57,6 +57,36 @@ fn pairs_are_put_got_scanned_and_deleted() {
 }
 
 #[test]
+fn pairs_end_at_their_deadlines() {
+    let serve = Serve::start();
+    let refused = serve.run(&["create", "plain", "--ttl", "1s"]);
+    assert!(refused.error.contains("add --values blocks"), "{}", refused.error);
+    assert_eq!(
+        serve.ok(&["create", "tokens", "--values", "blocks", "--ttl", "1d"]),
+        "table tokens of u64 keys with up to 32000 B values, staying 1d\n"
+    );
+    let other = serve.run(&["create", "tokens", "--values", "blocks"]);
+    assert!(other.error.contains("values of up to 32000 B that end after 86400000 ms"), "{}", other.error);
+    serve.ok(&["put", "tokens", "1", "a day"]);
+    serve.ok(&["put", "tokens", "2", "at once", "--ttl", "0s"]);
+    serve.ok(&["put", "tokens", "3", "hours", "--ttl", "3h"]);
+    assert_eq!(serve.ok(&["scan", "tokens"]), "1\ta day\n3\thours\n");
+    assert_eq!(serve.run(&["get", "tokens", "2"]).code, Some(3));
+    assert_eq!(serve.run(&["ttl", "tokens", "2"]).code, Some(3));
+    assert!(serve.ok(&["ttl", "tokens", "1"]).starts_with("23h 5"));
+    assert!(serve.ok(&["ttl", "tokens", "3"]).starts_with("2h 5"));
+    assert_eq!(serve.ok(&["ttl", "tokens", "3", "--endless"]), "endless\n");
+    assert_eq!(serve.ok(&["ttl", "tokens", "3"]), "endless\n");
+    assert_eq!(serve.ok(&["ttl", "tokens", "3", "--set", "0ms"]), "0ms\n");
+    assert_eq!(serve.ok(&["scan", "tokens"]), "1\ta day\n");
+    serve.ok(&["create", "texts", "--values", "blocks"]);
+    let refused = serve.run(&["put", "texts", "1", "x", "--ttl", "1s"]);
+    assert!(refused.error.contains("pairs of table \"texts\" have no deadlines"), "{}", refused.error);
+    let engine = serve.run(&["create", "hashed", "--values", "blocks", "--ttl", "1s", "--engine", "flexkv"]);
+    assert!(engine.error.contains("pairs of flexkv have no deadlines"), "{}", engine.error);
+}
+
+#[test]
 fn values_of_any_length_are_put_got_scanned_and_loaded() {
     let serve = Serve::start();
     assert_eq!(

@@ -4,6 +4,7 @@ mod addresses;
 mod asynchronous;
 mod conditional;
 mod definitions;
+mod expiry;
 mod faults;
 mod operations;
 mod restarts;

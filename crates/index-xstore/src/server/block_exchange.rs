@@ -137,9 +137,12 @@ fn draft(
 ) -> Result<Draft, BlockWriteError> {
     let Operand { argument, value } =
         Operand::of_any_length(operation, entry.value).expect("the caller has looked at its operands");
-    // A sum is as long as what is added.
-    let value = if operation == WriteOperation::FetchAdd { &[0; INTEGER_BYTES] } else { value };
-    let draft = Draft::write(writer, entry.key, value)?;
+    let draft = if operation == WriteOperation::FetchAdd {
+        // Zeros where the sum will stand, behind its deadline.
+        Draft::write(writer, entry.key, &[value, &[0; INTEGER_BYTES]].concat())?
+    } else {
+        Draft::write(writer, entry.key, value)?
+    };
     operands.extend_from_slice(&draft.reference);
     if operation == WriteOperation::Swap {
         operands.extend_from_slice(&(room_bytes as u64).to_le_bytes());

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use farsight_base::clock::UnixTime;
 use farsight_base::sync::AtomicU64;
 use farsight_base::{LeafNumber, Line};
 use farsight_blocks::BlockSpace;
@@ -13,11 +14,12 @@ use farsight_index::{
     Decision, Direction, HeldPair, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, NewValue, Pairs, Place,
     Room, ScanRequest, Undecided, decide_parts,
 };
-use farsight_layout::SHORT_VALUE_BYTES;
 use farsight_layout::value_block::{BlockPlace, BlockRef, SealedHeader, seal, write_draft};
+use farsight_layout::{Deadline, SHORT_VALUE_BYTES};
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
 use super::block_copy::{Named, copy};
+use super::expiry::{deadline_of, drafted_deadline};
 use super::leaf::{LatchedXStoreLeaf, XStoreLeaf};
 
 /// The format of leaves whose values are [`BlockRef`]s to blocks of one space.
@@ -25,14 +27,22 @@ pub struct BlockLeaf {
     leaf: XStoreLeaf,
     space: Arc<BlockSpace>,
     table: u16,
+    /// By which pairs end, if they have deadlines.
+    unix_time: Option<Arc<dyn UnixTime>>,
 }
 
 impl BlockLeaf {
-    /// Leaves of this table, whose number is cut to 16 bits, over blocks of `space`.
+    /// Leaves of this table, whose number is cut to 16 bits, over blocks of `space`. Pairs have deadlines if
+    /// there is a clock.
     #[must_use]
-    pub fn new(space: Arc<BlockSpace>, table: u32) -> Self {
+    pub fn new(space: Arc<BlockSpace>, table: u32, unix_time: Option<Arc<dyn UnixTime>>) -> Self {
         let leaf = XStoreLeaf::new(SHORT_VALUE_BYTES).expect("a size of the format");
-        Self { leaf, space, table: table as u16 }
+        Self { leaf, space, table: table as u16, unix_time }
+    }
+
+    /// The time by which pairs end now; `None` if they have no deadlines.
+    pub(super) fn now_ms(&self) -> Option<u64> {
+        self.unix_time.as_ref().map(|clock| clock.now_ms())
     }
 
     /// Where the blocks stand.
@@ -127,18 +137,14 @@ impl LeafFormat for BlockLeaf {
 
     fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<LatchedBlockLeaf<'a>> {
         let leaf = self.leaf.latch(words, attempts)?;
-        Some(LatchedBlockLeaf {
-            leaf,
-            table: self.table,
-            blocks: Retiring { space: &self.space, place: None },
-        })
+        Some(LatchedBlockLeaf { leaf, format: self, blocks: Retiring { space: &self.space, place: None } })
     }
 }
 
 /// One of these leaves under its latch. Its fields go in their order: the latch before the retired block.
 pub struct LatchedBlockLeaf<'a> {
     leaf: LatchedXStoreLeaf<'a>,
-    table: u16,
+    format: &'a BlockLeaf,
     blocks: Retiring<'a>,
 }
 
@@ -169,25 +175,27 @@ impl LatchedBlockLeaf<'_> {
     fn seal(&self, value: &[u8], version: u64) {
         let space = self.blocks.space;
         let place = space.place(reference_in(value)).expect("a place that the writer took");
-        seal(space.words(place).expect("words of the place"), version, self.table);
+        seal(space.words(place).expect("words of the place"), version, self.format.table);
     }
 
-    /// The version of the pair in `slot`. Its value is copied into `room` if the operation needs it.
+    /// The version of the pair in `slot`. If the operation needs its value, that is copied into `room`; then
+    /// its deadline is returned, too, if pairs have any.
     fn look(
         &self,
         operation: WriteOperation,
         (key, slot): (u64, usize),
         argument: &[u8],
         room: &mut Vec<u8>,
-    ) -> Result<u64, Undecided> {
+    ) -> Result<(u64, Option<Deadline>), Undecided> {
         let mut value = [0; SHORT_VALUE_BYTES];
         let version = self.leaf.pair(slot, &mut value);
         if !operation.needs_old_value() {
-            return Ok(version);
+            return Ok((version, None));
         }
         let (mut lines, named) = (Vec::<Line>::new(), Named { reference: reference_in(&value), version });
-        let copied = copy((self.blocks.space, self.table), key, named, &mut lines);
-        let value = copied.map_err(|_| Undecided::Damaged)?.value(&lines);
+        let copied = copy((self.blocks.space, self.format.table), key, named, &mut lines);
+        let stored = copied.map_err(|_| Undecided::Damaged)?.value(&lines);
+        let (deadline, value) = self.split_deadline(stored).ok_or(Undecided::Damaged)?;
         let value_bytes = value.len();
         match operation {
             WriteOperation::FetchAdd if value_bytes != INTEGER_BYTES => {
@@ -200,15 +208,31 @@ impl LatchedBlockLeaf<'_> {
         }
         room.clear();
         room.extend_from_slice(value);
-        Ok(version)
+        Ok((version, deadline))
     }
 
-    /// Writes another value, as long as the one before, into the draft that `reference` names.
-    fn redraft(&self, reference: &[u8], key: u64, value: [u8; INTEGER_BYTES]) {
+    /// What is stored of a value, in its parts; `None` if it lacks a deadline that it must have.
+    fn split_deadline<'s>(&self, stored: &'s [u8]) -> Option<(Option<Deadline>, &'s [u8])> {
+        if self.format.unix_time.is_none() {
+            return Some((None, stored));
+        }
+        Deadline::split(stored).map(|(deadline, value)| (Some(deadline), value))
+    }
+
+    /// Writes a sum into the draft that `reference` names, in place of zeros. A pair that was there keeps its
+    /// deadline.
+    fn redraft(&self, reference: &[u8], key: u64, sum: [u8; INTEGER_BYTES], kept: Option<Deadline>) {
         let space = self.blocks.space;
         let place = space.place(reference_in(reference)).expect("a place that the writer took");
         let words = space.words(place).expect("words of the place");
-        write_draft(words, &key.to_le_bytes(), &value).expect("a value as long as the one before");
+        let write = |stored: &[u8]| {
+            write_draft(words, &key.to_le_bytes(), stored).expect("a value as long as the one before");
+        };
+        if self.format.unix_time.is_none() {
+            return write(&sum);
+        }
+        let deadline = kept.unwrap_or_else(|| drafted_deadline(words));
+        write(&[deadline.to_bytes(), sum].concat());
     }
 
     /// The place of the block that the pair in `slot` names. `None` if that block does not say that it is the
@@ -218,7 +242,7 @@ impl LatchedBlockLeaf<'_> {
         let mut value = [0; SHORT_VALUE_BYTES];
         let version = self.leaf.pair(slot, &mut value);
         let place = self.blocks.space.place(reference_in(&value))?;
-        let expected = SealedHeader { version, table: self.table, lines: place.lines as usize };
+        let expected = SealedHeader { version, table: self.format.table, lines: place.lines as usize };
         let header = SealedHeader::read(self.blocks.space.words(place)?);
         (header == expected).then_some(place)
     }
@@ -227,6 +251,15 @@ impl LatchedBlockLeaf<'_> {
 impl LatchedLeaf for LatchedBlockLeaf<'_> {
     fn find(&self, key: u64) -> Place {
         self.leaf.find(key)
+    }
+
+    fn is_past_deadline(&self, key: u64, slot: usize) -> bool {
+        let Some(now_ms) = self.format.now_ms() else { return false };
+        let mut value = [0; SHORT_VALUE_BYTES];
+        let version = self.leaf.pair(slot, &mut value);
+        let named = Named { reference: reference_in(&value), version };
+        let deadline = deadline_of((self.blocks.space, self.format.table), key, named, now_ms);
+        deadline.is_some_and(|deadline| deadline.is_past(now_ms))
     }
 
     fn span(&self) -> Option<LeafSpan> {
@@ -254,12 +287,12 @@ impl LatchedLeaf for LatchedBlockLeaf<'_> {
     ) -> Result<Decision<'v>, Undecided> {
         let has_reference = operation.has_value();
         let (reference, argument) = operand.split_at(if has_reference { SHORT_VALUE_BYTES } else { 0 });
-        let version = slot.map(|slot| self.look(operation, (key, slot), argument, room)).transpose()?;
-        let held = version.map(|version| HeldPair { version, value: room });
+        let looked = slot.map(|slot| self.look(operation, (key, slot), argument, room)).transpose()?;
+        let held = looked.map(|(version, _)| HeldPair { version, value: room });
         let argument = if operation == WriteOperation::Swap { &[] } else { argument };
         Ok(match decide_parts(operation, Operand { argument, value: reference }, held) {
             Decision::Store(NewValue::Sum(sum)) => {
-                self.redraft(reference, key, sum);
+                self.redraft(reference, key, sum, looked.and_then(|(_, deadline)| deadline));
                 Decision::Store(NewValue::Given(reference))
             }
             decided => decided,

@@ -15,6 +15,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use farsight_base::clock::UnixTime;
 use farsight_base::{LeafNumber, Line};
 use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
 use farsight_fabric::Region;
@@ -85,7 +86,8 @@ pub struct BlockRoom {
 }
 
 impl BlockTree {
-    /// An empty tree of the table with this number: leaves in an unused `region`, blocks in `space`.
+    /// An empty tree of the table with this number: leaves in an unused `region`, blocks in `space`. With a
+    /// clock, what is stored of each value begins with its pair's deadline.
     ///
     /// # Errors
     /// [`RegionFull`] if the region does not hold a single leaf.
@@ -93,9 +95,10 @@ impl BlockTree {
         region: Arc<dyn Region>,
         space: Arc<BlockSpace>,
         table: u32,
+        unix_time: Option<Arc<dyn UnixTime>>,
         listener: Arc<dyn LeafListener>,
     ) -> Result<Self, RegionFull> {
-        let tree = XTree::new(BlockLeaf::new(space, table), region, listener)?;
+        let tree = XTree::new(BlockLeaf::new(space, table, unix_time), region, listener)?;
         Ok(Self { tree: Arc::new(tree) })
     }
 
@@ -156,7 +159,8 @@ impl BlockTree {
         }
     }
 
-    /// The value of `key`, in `room`, and its version; `None` if the key is absent.
+    /// What is stored of the value of `key`, in `room`, and its version; `None` if the key is absent. A
+    /// deadline may have passed: its reader looks.
     ///
     /// # Errors
     /// [`BlockReadError`].
@@ -222,9 +226,15 @@ impl BlockTree {
     }
 
     /// The space of its blocks, and the table's number in them.
-    fn blocks(&self) -> (&BlockSpace, u16) {
+    pub(super) fn blocks(&self) -> (&BlockSpace, u16) {
         let format = self.tree.format();
         (format.space(), format.table())
+    }
+
+    /// The time by which pairs end now; `None` if they have no deadlines.
+    #[must_use]
+    pub fn now_ms(&self) -> Option<u64> {
+        self.tree.format().now_ms()
     }
 
     /// The version of `key`, without a look at its block; `None` if the key is absent. `hint` as in

@@ -25,7 +25,8 @@ impl<F: LeafFormat> XTree<F> {
     ) -> Result<WriteOutcome, WriteError> {
         let WriteEntry { key, value: operand, .. } = entry;
         self.check_operand(operation, key, operand)?;
-        let latched = self.latch_counted(key, access_path, tally)?;
+        let mut latched = self.latch_counted(key, access_path, tally)?;
+        latched.end_past(key, tally);
         let mut room = std::mem::take(&mut tally.old_value);
         room.resize(self.format.value_bytes(), 0);
         let slot = match latched.place {

@@ -18,6 +18,7 @@ pub(super) struct Counters {
     pub(super) compactions: AtomicU64,
     pub(super) merges: AtomicU64,
     pub(super) scrubbed: AtomicU64,
+    pub(super) expired: AtomicU64,
     pub(super) hint_hits: AtomicU64,
     pub(super) descents: AtomicU64,
 }
@@ -28,6 +29,8 @@ pub(super) struct Tally {
     pub(super) removed: u64,
     pub(super) hint_hits: u64,
     pub(super) descents: u64,
+    /// Pairs removed because their deadlines had passed.
+    pub(super) expired: u64,
     /// The fences between which keys went to another leaf, by splits and merges.
     pub(super) changed: Vec<Fences>,
     /// The leaf that was written last, or [`LeafNumber::NONE`].
@@ -43,6 +46,7 @@ impl Tally {
             removed: 0,
             hint_hits: 0,
             descents: 0,
+            expired: 0,
             changed: Vec::new(),
             last_leaf,
             old_value: Vec::new(),
@@ -53,6 +57,7 @@ impl Tally {
     pub(super) fn go_on(&mut self) {
         self.changed.clear();
         (self.inserted, self.removed, self.hint_hits, self.descents) = (0, 0, 0, 0);
+        self.expired = 0;
     }
 
     #[inline]
@@ -68,6 +73,9 @@ impl Counters {
         self.pairs.fetch_add(tally.inserted.wrapping_sub(tally.removed), Ordering::Relaxed);
         self.hint_hits.fetch_add(tally.hint_hits, Ordering::Relaxed);
         self.descents.fetch_add(tally.descents, Ordering::Relaxed);
+        if tally.expired > 0 {
+            self.expired.fetch_add(tally.expired, Ordering::Relaxed);
+        }
     }
 }
 
@@ -89,6 +97,7 @@ impl<F: LeafFormat> XTree<F> {
             hint_hits: count(&self.counters.hint_hits),
             descents: count(&self.counters.descents),
             scrubbed: count(&self.counters.scrubbed),
+            expired: count(&self.counters.expired),
         }
     }
 

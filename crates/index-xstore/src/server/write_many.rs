@@ -183,7 +183,8 @@ impl<F: LeafFormat> XTree<F> {
         if operation.has_value() {
             self.check_value(key, value)?;
         }
-        let latched = self.latch_counted(key, access_path, tally)?;
+        let mut latched = self.latch_counted(key, access_path, tally)?;
+        latched.end_past(key, tally);
         self.write_latched(operation, latched, key, value, tally)
     }
 

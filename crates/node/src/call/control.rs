@@ -42,6 +42,7 @@ impl Calls {
                 tables.swap(&state.listeners, &first, &second)?;
             }
             ControlRequest::NameChanges => answer.push_control(&tables.name_changes()),
+            ControlRequest::Time => answer.push_control(&tables.unix_time().now_ms()),
             ControlRequest::DroppedTables => answer.push_control(&tables.dropped()),
             ControlRequest::ForgetTables(ids) => {
                 tables.forget(&state.listeners, &ids);

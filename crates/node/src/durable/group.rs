@@ -1,16 +1,18 @@
 //! A group of calls: decided one by one, then logged, applied and answered together.
 //!
 //! Invariant: nothing in a group is visible before [`Group::apply`]. A later write of the group sees an
-//! earlier one by the overlay, so each is decided as if the earlier ones had taken place.
+//! earlier one by the overlay, so each is decided as if the earlier ones had taken place. To a write a pair
+//! is absent whose deadline has passed when it is decided. That it is applied later changes nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use farsight_base::LeafNumber;
 use farsight_durability::FrameWriter;
-use farsight_index::{Decision, HeldPair, decide_parts};
+use farsight_index::{Decision, HeldPair, NewValue, decide_parts};
 use farsight_index_xstore::server::StagedReference;
 use farsight_layout::value_block::RecordKind;
+use farsight_layout::{DEADLINE_BYTES, Deadline};
 use farsight_protocol::{
     ErrorCode, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError, TableId, ValueEntries,
     WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
@@ -121,6 +123,8 @@ struct Write<'a> {
     operand: Operand<'a>,
     /// The longest value before that the answer has room for.
     old_bytes_max: usize,
+    /// Pairs of the table have deadlines.
+    has_deadlines: bool,
 }
 
 /// Inserts whose room is made certain at once.
@@ -200,7 +204,8 @@ impl Group {
             Entries::OfOneSize(entries) => {
                 for entry in Ahead::new(table, entries.iter()) {
                     let operand = Operand::of_one_size(operation, entry.value);
-                    let write = Write { id, table, operation, entry, operand, old_bytes_max: usize::MAX };
+                    let (old_bytes_max, has_deadlines) = (usize::MAX, false);
+                    let write = Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines };
                     let decided = self.decide_one(write);
                     self.outcomes.push(decided.unwrap_or_else(Undone::decided));
                 }
@@ -225,6 +230,7 @@ impl Group {
         mut room_bytes: usize,
     ) {
         let head_bytes = ReplyWriter::exchanged_value_bytes(0);
+        let has_deadlines = table.now_ms().is_some();
         let mut is_first = true;
         for entry in Ahead::new(table, entries.iter()) {
             if !is_first && operation.returns_value() && room_bytes < head_bytes {
@@ -235,7 +241,8 @@ impl Group {
             let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;
             let decided = match operand {
                 Some(operand) => {
-                    self.decide_one(Write { id, table, operation, entry, operand, old_bytes_max })
+                    let write = Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines };
+                    self.decide_one(write)
                 }
                 // Seen to before the call was handed over.
                 None => Err(Undone::Failed(ErrorCode::BadRequest)),
@@ -260,7 +267,8 @@ impl Group {
         let is_wanted = operation.needs_old_value();
         let mut held = std::mem::take(&mut self.held);
         let found = self.find(write, is_wanted, &mut held);
-        let decided = found.map_err(Undone::from).and_then(|present| {
+        let decided = found.map_err(Undone::from).and_then(|found| {
+            let present = found.map(|(version, _)| version);
             let pair = present.map(|version| HeldPair { version, value: &held });
             if pair.is_some() && operation == WriteOperation::FetchAdd && held.len() != INTEGER_BYTES {
                 return Err(Undone::Failed(ErrorCode::NotInteger));
@@ -274,6 +282,12 @@ impl Group {
                     self.log(write, None)?;
                     Ok(Decided::new(WriteOutcome::Removed(present.unwrap_or_default()), None))
                 }
+                Decision::Store(NewValue::Sum(sum)) if write.has_deadlines => {
+                    // A pair that was there keeps its own.
+                    let kept = found.and_then(|(_, deadline)| deadline);
+                    let deadline = kept.map_or(operand.value.to_vec(), |kept| kept.to_bytes().to_vec());
+                    self.store(write, &[&deadline[..], &sum].concat(), pair)
+                }
                 Decision::Store(value) => self.store(write, value.bytes(), pair),
             }
         });
@@ -281,9 +295,37 @@ impl Group {
         decided
     }
 
-    /// The version of a key as the group leaves it, if it is there then. Its value into place if it is
-    /// wanted.
+    /// The version of a key as the group leaves it, if it is there then, and its deadline, if pairs have any.
+    /// Its value into place if it is wanted.
     fn find(
+        &self,
+        write: Write<'_>,
+        is_wanted: bool,
+        held: &mut Vec<u8>,
+    ) -> Result<Option<(u64, Option<Deadline>)>, ServerError> {
+        let Some(now_ms) = write.table.now_ms() else {
+            let found = self.find_stored(write, is_wanted, held)?;
+            return Ok(found.map(|version| (version, None)));
+        };
+        let found = match self.find_stored(write, true, held) {
+            // A write that does not look at the value replaces it.
+            Err(error) if error.code == ErrorCode::Damaged && !is_wanted => {
+                let found = self.find_stored(write, false, held)?;
+                return Ok(found.map(|version| (version, None)));
+            }
+            found => found?,
+        };
+        let Some(version) = found else { return Ok(None) };
+        let (deadline, _) = Deadline::split(held).ok_or_else(|| {
+            let text = format!("key {}: a value without a deadline", write.entry.key);
+            ServerError::new(ErrorCode::Damaged, text)
+        })?;
+        held.drain(..DEADLINE_BYTES);
+        Ok((!deadline.is_past(now_ms)).then_some((version, Some(deadline))))
+    }
+
+    /// The same, with what is stored of the value, whether its deadline has passed or not.
+    fn find_stored(
         &self,
         write: Write<'_>,
         is_wanted: bool,
@@ -309,8 +351,11 @@ impl Group {
         value: &[u8],
         present: Option<HeldPair<'_>>,
     ) -> Result<Decided, Undone> {
-        let Some(before) = present else {
+        // A pair that is there now may have ended when this is applied: that is an insert then.
+        if present.is_none() || write.has_deadlines {
             self.rooms.entry(write.id).or_default().take(write.table)?;
+        }
+        let Some(before) = present else {
             return Ok(Decided::new(WriteOutcome::Inserted(self.log(write, Some(value))?), None));
         };
         let version = self.log(write, Some(value))?;

@@ -18,6 +18,7 @@ use farsight_protocol::{
     ValueEntries, Words, WriteOperation, WriteOutcome, padded,
 };
 
+use super::sweep::DeadlineSweep;
 use super::{Part, code_of, too_small};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::logged::LoggedTable;
@@ -47,7 +48,7 @@ impl BlockPart {
         let leaves = new.read_only_region()?;
         let space = Arc::new(BlockSpace::new(new.growing_region()?, SPACE, new.memory_bytes()));
         let listener = Arc::clone(&models) as Arc<dyn LeafListener>;
-        let tree = BlockTree::new(leaves, space, new.id().0, listener);
+        let tree = BlockTree::new(leaves, space, new.id().0, new.unix_time(), listener);
         let tree = tree.map_err(|error| too_small(new, &error))?;
         let part = Arc::new(Part::new(new, Arc::clone(tree.tree()), models));
         Ok(Self { part, tree, writers: Mutex::default() })
@@ -237,7 +238,11 @@ impl HostedTable for BlockPart {
     }
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
-        Arc::clone(&self.part).background()
+        let training = Arc::clone(&self.part).background()?;
+        if self.tree.now_ms().is_none() {
+            return Some(training);
+        }
+        Some(Box::new(DeadlineSweep::new(self, training)))
     }
 
     fn pending_training(&self) -> u64 {

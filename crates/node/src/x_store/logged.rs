@@ -113,6 +113,10 @@ impl LoggedTable for BlockPart {
         self.part.prefetch(entries);
     }
 
+    fn now_ms(&self) -> Option<u64> {
+        self.tree.now_ms()
+    }
+
     fn pair_of(
         &self,
         key: u64,

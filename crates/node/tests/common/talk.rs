@@ -176,7 +176,7 @@ impl LocalClient {
         let (header_bytes, head_bytes) = (16, 16);
         for left_bytes in [8, 16, 24] {
             let length = MESSAGE_BYTES_MAX - header_bytes - head_bytes - left_bytes;
-            let values = ValueKind::Blocks { max_bytes: length as u32 };
+            let values = ValueKind::blocks(length as u32);
             let name = format!("left{left_bytes}");
             let table = self.create_as(TableDefinition { values, ..definition(&name, 8) }).expect("a table");
             self.put_values(&table, &[(1, value_of(1, length))]);

@@ -24,7 +24,7 @@ const VALUE_BYTES: usize = 8;
 const FIXED: ValueKind = ValueKind::Fixed(VALUE_BYTES as u16);
 /// The longest value of a table of blocks, and one more.
 const BLOCK_VALUE_BYTES: u64 = 300;
-const BLOCKS: ValueKind = ValueKind::Blocks { max_bytes: BLOCK_VALUE_BYTES as u32 };
+const BLOCKS: ValueKind = ValueKind::blocks(BLOCK_VALUE_BYTES as u32);
 const BUDGET: usize = 64;
 
 /// Values by key.

@@ -1,0 +1,224 @@
+//! Pairs with deadlines by the facade: no read returns one that has ended, whichever way it goes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use farsight::{
+    Access, Answers, EngineKind, Lifetime, Neighbour, Options, Pairs, Session, Table, TableOptions,
+    ValueKind, WriteError, WriteOutcome,
+};
+use farsight_base::prng::SplitMix64;
+
+use crate::store::TestStore;
+
+const MEMORY_BYTES: u64 = 32 << 20;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A table whose pairs stay for an hour.
+fn table(store: &TestStore, engine: &'static EngineKind, name: &str) -> Table<u64> {
+    let options = TableOptions { engine: Some(engine), ..TableOptions::default() };
+    let values = ValueKind::BLOCKS.expiring(HOUR.as_millis() as u64);
+    store.connect().create_table_of(name, values, &options).expect("a table")
+}
+
+fn sessions(table: &Table<u64>) -> [Session<u64>; 2] {
+    let session = |access| table.session(Options { access }).expect("a session");
+    [session(Access::OneSided), session(Access::Rpc)]
+}
+
+/// Long ranges of keys have ended, across pages of a scan and across nodes.
+fn reads_leave_out_what_has_ended(engine: &'static EngineKind) {
+    const KEYS: u64 = 3_000;
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = table(&store, engine, "t");
+    let [mut session, mut by_calls] = sessions(&table);
+    // Over all nodes' ranges.
+    let key_of = |number: u64| number * (u64::MAX / KEYS);
+    let has_ended = |number: u64| !(700..2_900).contains(&number) || number % 7 > 1 || number / 300 == 5;
+    let value = |number: u64| vec![number as u8; number as usize % 50];
+    for number in 0..KEYS {
+        let lifetime = if has_ended(number) { Lifetime::For(Duration::ZERO) } else { Lifetime::Endless };
+        session.set_lifetime(lifetime).expect("deadlines");
+        session.put(key_of(number), &value(number)).expect("a put");
+    }
+    let lasting: Vec<u64> = (0..KEYS).filter(|number| !has_ended(*number)).collect();
+    for session in [&mut session, &mut by_calls] {
+        let keys: Vec<u64> = (0..KEYS).map(key_of).collect();
+        let mut answers = Answers::default();
+        session.multi_get(&keys, &mut answers).expect("values");
+        for (number, found) in (0..KEYS).zip(answers.iter()) {
+            let expected = (!has_ended(number)).then(|| value(number));
+            assert_eq!(found.map(|(value, _)| value.to_vec()), expected, "number {number}");
+        }
+        assert_eq!(session.get(key_of(0)).expect("an answer"), None);
+        let expected: Vec<_> = lasting.iter().map(|number| (key_of(*number), value(*number))).collect();
+        let found = session.scan(..).map(|pair| pair.expect("a pair"));
+        assert!(found.map(|(key, entry)| (key, entry.value.to_vec())).eq(expected.iter().cloned()));
+        let found = session.scan_descending(..).map(|pair| pair.expect("a pair"));
+        assert!(found.map(|(key, entry)| (key, entry.value.to_vec())).eq(expected.into_iter().rev()));
+        let mut pairs = Pairs::default();
+        for which in Neighbour::ALL {
+            session.neighbours(which, &keys, &mut pairs).expect("neighbours");
+            for (number, index) in (0..KEYS).zip(0..) {
+                let below = |least: u64| lasting.iter().rev().find(|lasting| **lasting + least <= number);
+                let above = |least: u64| lasting.iter().find(|lasting| **lasting >= number + least);
+                let expected = match which {
+                    Neighbour::Lower => below(1),
+                    Neighbour::Floor => below(0),
+                    Neighbour::Ceiling => above(0),
+                    Neighbour::Higher => above(1),
+                };
+                let found = pairs.scan(index).next().map(|pair| pair.key);
+                assert_eq!(found, expected.map(|number| key_of(*number)), "{which:?} of number {number}");
+            }
+        }
+        assert_eq!(
+            session.last().expect("an answer").map(|(key, _)| key),
+            lasting.last().map(|last| key_of(*last))
+        );
+    }
+    let asynchronous = table.asynchronous(Options::default()).expect("a driver");
+    let found = pollster::block_on(asynchronous.scan(.., usize::MAX)).expect("pairs");
+    assert!(found.iter().map(|pair| pair.key).eq(lasting.iter().map(|number| key_of(*number))));
+}
+
+#[test]
+fn reads_leave_out_what_has_ended_at_a_server() {
+    reads_leave_out_what_has_ended(EngineKind::XSTORE);
+}
+
+#[test]
+fn reads_leave_out_what_has_ended_over_nodes() {
+    reads_leave_out_what_has_ended(EngineKind::XSTORE_D);
+}
+
+#[test]
+fn a_lifetime_is_told_and_changed() {
+    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
+    let mut session = table(&store, EngineKind::XSTORE, "t").session(Options::default()).expect("a session");
+    let put = session.put(1, b"one").expect("a put");
+    assert!(matches!(put, WriteOutcome::Inserted(_)));
+    let left = |lifetime| match lifetime {
+        Some(Lifetime::For(left)) => left,
+        other => panic!("{other:?}"),
+    };
+    let of_table = left(session.time_to_live(1).expect("an answer"));
+    assert!(of_table <= HOUR && of_table > HOUR / 2, "{of_table:?}");
+    let day = 24 * HOUR;
+    session.put_for(2, b"two", day).expect("a put");
+    assert!(left(session.time_to_live(2).expect("an answer")) > day / 2);
+    assert_eq!(session.lifetime(), Lifetime::OfTable, "a put's own lifetime is no other's");
+    assert!(session.set_time_to_live(2, Lifetime::Endless).expect("an answer"));
+    assert_eq!(session.time_to_live(2).expect("an answer"), Some(Lifetime::Endless));
+    assert_eq!(session.get(2).expect("an answer").expect("a pair").value, b"two");
+    assert!(session.set_time_to_live(2, Lifetime::For(Duration::ZERO)).expect("an answer"));
+    assert_eq!(session.time_to_live(2).expect("an answer"), None);
+    assert!(!session.set_time_to_live(2, Lifetime::Endless).expect("an answer"), "it has ended");
+    // A sum keeps the deadline of the pair that was there.
+    session.put_for(3, &7_u64.to_le_bytes(), day).expect("a put");
+    assert_eq!(session.fetch_add(3, 5).expect("a sum").old, 7);
+    assert!(left(session.time_to_live(3).expect("an answer")) > day / 2);
+    session.set_lifetime(Lifetime::For(day)).expect("deadlines");
+    assert!(session.fetch_add(4, 5).expect("a sum").is_inserted);
+    assert!(left(session.time_to_live(4).expect("an answer")) > day / 2);
+    let error = session.clock_error().expect("an answer").expect("a clock");
+    assert!(error < Duration::from_secs(5), "{error:?}");
+
+    let plain = store.connect().create_blocks_table::<u64>("plain").expect("a table");
+    let mut plain = plain.session(Options::default()).expect("a session");
+    let refused = plain.put_for(1, b"one", HOUR).expect_err("no deadlines");
+    assert!(matches!(&refused, WriteError::NoDeadlines { table } if table == "plain"), "{refused:?}");
+    plain.put(1, b"one").expect("a put");
+    assert_eq!(plain.time_to_live(1).expect("an answer"), Some(Lifetime::Endless));
+    assert_eq!(plain.clock_error().expect("an answer"), None);
+}
+
+/// By the clock of the test, which began before the pair was written.
+#[test]
+fn nothing_is_returned_after_its_deadline_and_the_clock_s_error() {
+    const STAYS: Duration = Duration::from_millis(40);
+    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
+    let [mut session, mut by_calls] = sessions(&table(&store, EngineKind::XSTORE, "t"));
+    for round in 0..10_u64 {
+        session.put_for(round, b"short", STAYS).expect("a put");
+        let written = Instant::now();
+        let (mut sees, mut attempts) = (true, 0);
+        while sees {
+            let asked = Instant::now();
+            let reader = if attempts % 2 == 0 { &mut session } else { &mut by_calls };
+            sees = reader.get(round).expect("an answer").is_some();
+            let error = reader.clock_error().expect("an answer").expect("a clock");
+            if sees {
+                assert!(asked <= written + STAYS + error, "{:?} after the put", asked - written);
+            }
+            attempts += 1;
+            assert!(written.elapsed() < Duration::from_secs(60), "it never ends");
+        }
+        assert!(matches!(session.insert(round, b"again").expect("an insert"), WriteOutcome::Inserted(_)));
+    }
+}
+
+#[test]
+fn random_operations_agree_with_a_map() {
+    let seed = std::env::var("FARSIGHT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64);
+    println!("FARSIGHT_TEST_SEED={seed}");
+    let mut random = SplitMix64::new(seed);
+    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
+    let mut session = table(&store, EngineKind::XSTORE, "t").session(Options::default()).expect("a session");
+    // Pairs that last; those that have ended are nowhere.
+    let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for _ in 0..5_000 {
+        let (key, ends) = (random.below(300), random.below(3) == 0);
+        let lifetime = match (ends, random.below(2)) {
+            (true, _) => Lifetime::For(Duration::ZERO),
+            (false, 0) => Lifetime::Endless,
+            (false, _) => Lifetime::OfTable,
+        };
+        session.set_lifetime(lifetime).expect("deadlines");
+        let value = vec![random.next_u64() as u8; random.below(60) as usize];
+        let held = model.get(&key).cloned();
+        let store = |model: &mut BTreeMap<u64, Vec<u8>>| {
+            if ends { model.remove(&key) } else { model.insert(key, value.clone()) }
+        };
+        match random.below(6) {
+            0 => {
+                let outcome = session.insert(key, &value).expect("an insert");
+                assert_eq!(matches!(outcome, WriteOutcome::Inserted(_)), held.is_none(), "{outcome:?}");
+                if held.is_none() {
+                    store(&mut model);
+                }
+            }
+            1 => {
+                let outcome = session.update(key, &value).expect("an update");
+                assert_eq!(matches!(outcome, WriteOutcome::Replaced(_)), held.is_some(), "{outcome:?}");
+                if held.is_some() {
+                    store(&mut model);
+                }
+            }
+            2 => {
+                let outcome = session.remove(key).expect("a removal");
+                assert_eq!(outcome == WriteOutcome::Absent, held.is_none(), "{outcome:?}");
+                model.remove(&key);
+            }
+            3 => {
+                let swapped = session.swap(key, &value).expect("a swap");
+                assert_eq!(swapped.old.map(|old| old.to_vec()), held);
+                store(&mut model);
+            }
+            4 => {
+                let touched = session.set_time_to_live(key, lifetime).expect("a touch");
+                assert_eq!(touched, held.is_some());
+                if ends {
+                    model.remove(&key);
+                }
+            }
+            _ => {
+                let found = session.get(key).expect("an answer").map(|entry| entry.value.to_vec());
+                assert_eq!(found, held);
+            }
+        }
+    }
+    let found = session.scan(..).map(|pair| pair.expect("a pair"));
+    assert!(found.map(|(key, entry)| (key, entry.value.to_vec())).eq(model));
+}

@@ -1,0 +1,338 @@
+//! Pairs with deadlines: what writes see of them, in memory and behind a log; what a restart finds; and what
+//! the background gives back.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::local_host::{LocalClient, LocalHost};
+use common::talk::{create_at, definition};
+use farsight_base::LeafNumber;
+use farsight_base::clock::{MonotonicNs, UnixTime};
+use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_durability::LogOptions;
+use farsight_durability::disk::SimulatedDisk;
+use farsight_index::{Decision, HeldPair, NewValue, decide_parts};
+use farsight_layout::Deadline;
+use farsight_node::{
+    Ack, Background, BackgroundState, DataOptions, Node, NodeHandle, NodeOptions, NodeState, Worker,
+};
+use farsight_protocol::{
+    ErrorCode, Operand, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind, WriteEntries,
+    WriteEntry, WriteOperation, WriteOutcome,
+};
+
+/// A clock that a test sets.
+#[derive(Debug)]
+struct SetClock(AtomicU64);
+
+impl SetClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(1_000_000)))
+    }
+
+    fn advance(&self, by_ms: u64) {
+        self.0.fetch_add(by_ms, Ordering::SeqCst);
+    }
+}
+
+impl UnixTime for SetClock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+fn options(clock: &Arc<SetClock>, disk: Option<&SimulatedDisk>) -> NodeOptions {
+    let data = disk.map(|disk| DataOptions {
+        ack: Ack::Durable,
+        log: LogOptions { segment_bytes: 16 << 10 },
+        snapshot_bytes: 64 << 10,
+        ..DataOptions::new(Arc::new(disk.clone()))
+    });
+    let unix_time = Arc::clone(clock) as Arc<dyn UnixTime>;
+    NodeOptions { table_memory_bytes: 8 << 20, data, unix_time, ..NodeOptions::default() }
+}
+
+fn expiring(name: &str) -> TableDefinition {
+    TableDefinition { values: ValueKind::blocks(1_000).expiring(0), ..definition(name, 8) }
+}
+
+/// One write, and the value before.
+fn write(
+    client: &LocalClient,
+    table: &TableInfo,
+    (operation, key, operand): (WriteOperation, u64, &[u8]),
+) -> (WriteOutcome, Option<Vec<u8>>) {
+    let (mut frame, entry) = (Vec::new(), WriteEntry { key, hint: LeafNumber::NONE, value: operand });
+    if operation.has_value() {
+        Request::begin_write_values(&mut frame, table.id, operation, 1);
+        ValueEntries::push(&mut frame, entry);
+    } else {
+        Request::begin_write(&mut frame, table.id, operation, 1, operand.len());
+        WriteEntries::push(&mut frame, entry);
+    }
+    let reply = client.call(&frame);
+    let reply = Reply::decode(&reply).expect("a reply").expect("an answer");
+    if operation.returns_value() {
+        let (sent, old) = reply.exchanged_values(1).expect("one").next().expect("one").expect("an outcome");
+        let is_replaced = matches!(sent.outcome, WriteOutcome::Replaced(_));
+        return (sent.outcome, is_replaced.then(|| old.to_vec()));
+    }
+    (reply.outcomes(1).expect("one").next().expect("one").expect("an outcome").outcome, None)
+}
+
+/// What a table should hold: version, deadline and value.
+type Model = BTreeMap<u64, (u64, Deadline, Vec<u8>)>;
+
+struct Run {
+    random: SplitMix64,
+    clock: Arc<SetClock>,
+    model: Model,
+    version_max: u64,
+}
+
+impl Run {
+    fn any_value(&mut self) -> Vec<u8> {
+        let length = [0, 8, 8, 8, 30, 200][self.random.below(6) as usize];
+        vec![self.random.next_u64() as u8; length]
+    }
+
+    /// Mostly soon.
+    fn any_deadline(&mut self) -> Deadline {
+        let now_ms = self.clock.now_ms();
+        Deadline(match self.random.below(8) {
+            0 => 0,
+            1 => now_ms.saturating_sub(self.random.below(3)),
+            2 => u64::MAX,
+            _ => now_ms + 1 + self.random.below(40),
+        })
+    }
+
+    /// A write as a client sends it, and its operand's parts without the deadline.
+    fn any_write(&mut self, key: u64) -> (WriteOperation, Vec<u8>, Vec<u8>, Vec<u8>) {
+        let operation = WriteOperation::ALL[self.random.below(9) as usize];
+        let is_right = self.random.below(4) > 0;
+        let held = self.model.get(&key).filter(|_| is_right).cloned();
+        let argument = match operation {
+            WriteOperation::CompareAndSet | WriteOperation::RemoveIf => {
+                held.map_or(0, |(version, ..)| version).to_le_bytes().to_vec()
+            }
+            WriteOperation::CompareAndSetValue => {
+                held.map_or_else(|| self.any_value(), |(_, _, value)| value)
+            }
+            WriteOperation::FetchAdd => self.random.next_u64().to_le_bytes().to_vec(),
+            _ => Vec::new(),
+        };
+        let stores_value = operation.has_value() && operation != WriteOperation::FetchAdd;
+        let value = if stores_value { self.any_value() } else { Vec::new() };
+        let mut operand = Vec::new();
+        if operation == WriteOperation::CompareAndSetValue {
+            Operand::push_compare_value(&mut operand, &argument, &value);
+        } else {
+            operand = [&argument[..], &value].concat();
+        }
+        (operation, operand, argument, value)
+    }
+
+    /// Does one write and judges its outcome.
+    fn step(&mut self, client: &LocalClient, table: &TableInfo, key: u64) {
+        let (operation, operand, argument, value) = self.any_write(key);
+        let (deadline, now_ms) = (self.any_deadline(), self.clock.now_ms());
+        let mut sent = Vec::new();
+        Operand::push_with_deadline(&mut sent, operation, &operand, deadline).expect("an operand");
+        let (outcome, old) = write(client, table, (operation, key, &sent));
+        let held = self.model.get(&key).filter(|(_, deadline, _)| !deadline.is_past(now_ms)).cloned();
+        let pair = held.as_ref().map(|(version, _, value)| HeldPair { version: *version, value });
+        let what = format!("{operation:?} of key {key} at {now_ms}, held {held:?}: {outcome:?}");
+        if operation == WriteOperation::FetchAdd && pair.is_some_and(|pair| pair.value.len() != 8) {
+            assert_eq!(outcome, WriteOutcome::Failed(ErrorCode::NotInteger), "{what}");
+            return;
+        }
+        match decide_parts(operation, Operand { argument: &argument, value: &value }, pair) {
+            Decision::Leave(expected) => assert_eq!(outcome, expected, "{what}"),
+            Decision::Remove => {
+                assert_eq!(Some(outcome), pair.map(|pair| WriteOutcome::Removed(pair.version)), "{what}");
+                self.model.remove(&key);
+            }
+            Decision::Store(stored) => {
+                let ((WriteOutcome::Inserted(version), None) | (WriteOutcome::Replaced(version), Some(_))) =
+                    (outcome, pair)
+                else {
+                    panic!("{what}");
+                };
+                assert!(version > self.version_max, "{what}");
+                self.version_max = version;
+                if operation.returns_value() {
+                    assert_eq!(old.as_deref(), pair.map(|pair| pair.value), "{what}");
+                }
+                let is_sum = matches!(stored, NewValue::Sum(_));
+                let kept = held.as_ref().filter(|_| is_sum).map(|(_, deadline, _)| *deadline);
+                let bytes = stored.bytes().to_vec();
+                self.model.insert(key, (version, kept.unwrap_or(deadline), bytes));
+            }
+        }
+    }
+
+    /// What the table has is what was written last; what has ended may be gone.
+    fn check(&self, client: &LocalClient, table: &TableInfo, keys: u64) {
+        let now_ms = self.clock.now_ms();
+        for key in 0..keys {
+            let found = client.get_value(table, key).expect("an answer");
+            let expected = self
+                .model
+                .get(&key)
+                .map(|(version, deadline, value)| (*version, [&deadline.to_bytes()[..], value].concat()));
+            let may_be_gone = self.model.get(&key).is_none_or(|(_, deadline, _)| deadline.is_past(now_ms));
+            assert!(
+                found == expected || found.is_none() && may_be_gone,
+                "key {key}: {found:?}, not {expected:?}"
+            );
+        }
+    }
+}
+
+const KEYS: u64 = 60;
+
+fn start(options: &NodeOptions) -> (NodeHandle, LocalClient) {
+    let host = LocalHost::new();
+    let node = Node::start(vec![host.clone()], options).expect("a node");
+    (node, host.connect())
+}
+
+fn fresh_run(name: &str, clock: &Arc<SetClock>) -> Run {
+    let given = std::env::var("FARSIGHT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let fresh = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+    let seed = given.unwrap_or_else(fresh);
+    println!("{name}: FARSIGHT_TEST_SEED={seed}");
+    Run { random: SplitMix64::new(seed), clock: Arc::clone(clock), model: Model::new(), version_max: 0 }
+}
+
+#[test]
+fn every_write_finds_a_pair_absent_from_its_deadline_on() {
+    let clock = SetClock::new();
+    let mut run = fresh_run("in memory", &clock);
+    let (_node, client) = start(&options(&clock, None));
+    let table = client.create_as(expiring("ending")).expect("a table");
+    for step in 0..20_000 {
+        let key = run.random.below(KEYS);
+        run.step(&client, &table, key);
+        if run.random.below(10) == 0 {
+            clock.advance(run.random.below(20));
+        }
+        if step % 1_000 == 999 {
+            run.check(&client, &table, KEYS);
+        }
+    }
+    let counted = client.stats().tables[0].part().tree;
+    assert!(counted.expired > 500, "{counted:?}");
+}
+
+#[test]
+fn deadlines_come_back_after_a_restart() {
+    let clock = SetClock::new();
+    let mut run = fresh_run("durable", &clock);
+    let mut disk = SimulatedDisk::default();
+    let (mut node, mut client) = start(&options(&clock, Some(&disk)));
+    let table = client.create_as(expiring("ending")).expect("a table");
+    for life in 0..6 {
+        for _ in 0..600 {
+            let key = run.random.below(KEYS);
+            run.step(&client, &table, key);
+            if run.random.below(10) == 0 {
+                clock.advance(run.random.below(20));
+            }
+        }
+        run.check(&client, &table, KEYS);
+        node.shutdown().expect("stopped");
+        disk = disk.crash(life);
+        // Some time passes meanwhile.
+        clock.advance(run.random.below(60));
+        (node, client) = start(&options(&clock, Some(&disk)));
+        run.check(&client, &table, KEYS);
+    }
+}
+
+#[test]
+fn operands_without_deadlines_are_refused() {
+    let clock = SetClock::new();
+    let (_node, client) = start(&options(&clock, None));
+    let with = client.create_as(expiring("with")).expect("a table");
+    let values = ValueKind::blocks(1_000);
+    let without = client.create_as(TableDefinition { values, ..definition("without", 8) }).expect("a table");
+    let refused = |table: &TableInfo, operation: WriteOperation, operand: &[u8]| {
+        let mut frame = Vec::new();
+        Request::begin_write_values(&mut frame, table.id, operation, 1);
+        ValueEntries::push(&mut frame, WriteEntry { key: 1, hint: LeafNumber::NONE, value: operand });
+        Reply::decode(&client.call(&frame)).expect("a reply").expect_err("no write").to_string()
+    };
+    let short = refused(&with, WriteOperation::Put, b"short");
+    assert!(short.contains("pairs with deadlines, got a Put without one, 5 B in all"), "{short}");
+    let sum = refused(&with, WriteOperation::FetchAdd, &[1; 8]);
+    assert!(sum.contains("a FetchAdd without one"), "{sum}");
+    let sum = refused(&without, WriteOperation::FetchAdd, &[1; 16]);
+    assert!(sum.contains("pairs without deadlines, got a FetchAdd with one"), "{sum}");
+    let long = refused(&with, WriteOperation::Put, &[1; 1_009]);
+    assert!(long.contains("got one of 1001 B"), "{long}");
+    let put = write(&client, &with, (WriteOperation::Put, 1, &[0; 1_008])).0;
+    assert!(matches!(put, WriteOutcome::Inserted(_)), "the longest: {put:?}");
+}
+
+#[test]
+fn the_background_gives_back_what_has_ended() {
+    let clock = SetClock::new();
+    let host = LocalHost::new();
+    let state = NodeState::new(vec![host.clone()], &options(&clock, None), MonotonicNs(0)).expect("a node");
+    let mut worker = Worker::open(&state, 0, "the worker").expect("a worker");
+    let mut background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
+    let client = host.connect();
+    let mut now = MonotonicNs(0);
+    let mut call = |frame: &[u8]| {
+        client.send(frame);
+        assert_eq!(worker.step(now, 16), 1);
+        client.receive()
+    };
+    let mut frame = Vec::new();
+    Request::control(&mut frame, &create_at(state.epoch().0, expiring("ending")));
+    let table: TableInfo =
+        Reply::decode(&call(&frame)).expect("a reply").expect("a table").control().expect("it");
+    let deadline = Deadline(clock.now_ms() + 100);
+    for keys in (0..6_000_u64).collect::<Vec<_>>().chunks(100) {
+        frame.clear();
+        Request::begin_write_values(&mut frame, table.id, WriteOperation::Put, keys.len());
+        for key in keys {
+            let deadline = if key % 3 == 0 { Deadline::NEVER } else { deadline };
+            let value = [&deadline.to_bytes()[..], &[7; 100]].concat();
+            ValueEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value: &value });
+        }
+        Reply::decode(&call(&frame)).expect("a reply").expect("outcomes");
+    }
+    let mut pass = |now: &mut MonotonicNs| {
+        let end = now.plus(Duration::from_secs(10));
+        while *now < end {
+            *now = match background.step(*now, 16) {
+                BackgroundState::Idle { again_at: Some(at) } => at,
+                BackgroundState::Idle { again_at: None } => end,
+                BackgroundState::Working => now.plus(Duration::from_micros(100)),
+            };
+        }
+    };
+    let counts = |now| {
+        let table = &state.stats(now).tables[0];
+        let (tree, blocks) = (table.part().tree, table.blocks.expect("blocks"));
+        (tree.pairs, tree.expired, blocks.live_bytes, tree.leaves)
+    };
+    pass(&mut now);
+    let before = counts(now);
+    assert_eq!((before.0, before.1), (6_000, 0), "none has ended");
+    clock.advance(99);
+    pass(&mut now);
+    assert_eq!(counts(now), before, "a millisecond before");
+    clock.advance(1);
+    pass(&mut now);
+    let after = counts(now);
+    assert_eq!((after.0, after.1, after.2), (2_000, 4_000, before.2 / 3));
+    assert!(after.3 < before.3 * 2 / 3, "leaves are merged: {after:?} of {before:?}");
+}
