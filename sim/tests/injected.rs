@@ -179,6 +179,9 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "UnusedImagesKept",
     "ReadBesideReservation",
     "ReservationsLeft",
+    "EndedPairCounted",
+    "EndedPairDecided",
+    "EndedPairReturned",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

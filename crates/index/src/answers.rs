@@ -34,6 +34,10 @@ fn take_deadline(values: &[u8], index: usize, span: &mut Range<usize>) -> Result
     let (deadline, value) =
         Deadline::split(&values[span.clone()]).ok_or(NoDeadline { index, got_bytes: span.len() })?;
     span.start = span.end - value.len();
+    #[cfg(injected)]
+    if crate::injected::ENDED_PAIR_RETURNED.is_injected() {
+        return Ok(Deadline::NEVER);
+    }
     Ok(deadline)
 }
 
@@ -474,6 +478,13 @@ mod tests {
             pairs.push(Pair { key: 1, version: 2, value: b"two" });
             assert_eq!(pairs.pair(0).value, b"two");
         }
+    }
+
+    #[cfg(injected)]
+    #[test]
+    fn ended_pairs_that_are_returned_are_found() {
+        let bug = &crate::injected::ENDED_PAIR_RETURNED;
+        farsight_base::injection::assert_found(bug, pairs_that_have_ended_are_left_out);
     }
 
     #[test]

@@ -5,4 +5,6 @@ farsight_base::bugs! {
     VERSION_NOT_COMPARED = "VersionNotCompared";
     /// A compare-and-set by value stores if the value that is there has the expected one's length.
     VALUE_COMPARED_BY_LENGTH = "ValueComparedByLength";
+    /// A reader returns pairs that have ended.
+    ENDED_PAIR_RETURNED = "EndedPairReturned";
 }

@@ -5,6 +5,8 @@ farsight_base::bugs! {
     NEWCOMERS_FENCED = "NewcomersFenced";
     /// Writes are applied and answered before the log that has them is durable.
     ANSWERED_BEFORE_SYNC = "AnsweredBeforeSync";
+    /// The sequencer counts a pair that has ended.
+    ENDED_PAIR_DECIDED = "EndedPairDecided";
     /// Objects that are in compute nodes' hands are freed by who looks for those that no slot names.
     HELD_OBJECT_FREED = "HeldObjectFreed";
     /// Memory of an object is given again in the generation that it had.

@@ -18,11 +18,11 @@ use farsight_durability::disk::SimulatedDisk;
 use farsight_index::{Decision, HeldPair, NewValue, decide_parts};
 use farsight_layout::Deadline;
 use farsight_node::{
-    Ack, Background, BackgroundState, DataOptions, Node, NodeHandle, NodeOptions, NodeState, Worker,
+    Ack, Background, BackgroundState, DataOptions, NodeOptions, NodeState, Sequencer, Worker,
 };
 use farsight_protocol::{
-    ErrorCode, Operand, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind, WriteEntries,
-    WriteEntry, WriteOperation, WriteOutcome,
+    ErrorCode, Operand, PairsReader, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind,
+    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 /// A clock that a test sets.
@@ -60,9 +60,71 @@ fn expiring(name: &str) -> TableDefinition {
     TableDefinition { values: ValueKind::blocks(1_000).expiring(0), ..definition(name, 8) }
 }
 
+/// A node whose steps the test takes, in the test's own thread.
+struct Stepped {
+    state: Arc<NodeState>,
+    worker: Worker,
+    sequencer: Option<Sequencer>,
+    background: Background,
+    client: LocalClient,
+    now: MonotonicNs,
+}
+
+impl Stepped {
+    fn start(options: &NodeOptions) -> Self {
+        let host = LocalHost::new();
+        let state = NodeState::new(vec![host.clone()], options, MonotonicNs(0)).expect("a node");
+        let sequencer = state.recover().expect("what a restart finds");
+        let worker = Worker::open(&state, 0, "the worker").expect("a worker");
+        // As long as a step takes by the node's clock.
+        let background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
+        Self { state, worker, sequencer, background, client: host.connect(), now: MonotonicNs(0) }
+    }
+
+    fn call(&mut self, frame: &[u8]) -> Vec<u8> {
+        self.client.send(frame);
+        self.now = self.now.plus(Duration::from_micros(10));
+        self.worker.step(self.now, 16);
+        if let Some(sequencer) = &mut self.sequencer {
+            sequencer.step();
+            // What it answered is sent.
+            self.worker.step(self.now, 16);
+        }
+        self.client.receive()
+    }
+
+    fn create(&mut self, definition: TableDefinition) -> TableInfo {
+        let mut frame = Vec::new();
+        Request::control(&mut frame, &create_at(self.state.epoch().0, definition));
+        let reply = self.call(&frame);
+        Reply::decode(&reply).expect("a reply").expect("a table").control().expect("its description")
+    }
+
+    /// What is stored of a value of any length, and its version.
+    fn stored(&mut self, table: &TableInfo, key: u64) -> Option<(u64, Vec<u8>)> {
+        let mut frame = Vec::new();
+        Request::get_values(&mut frame, table.id, &[key]);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply").expect("an answer");
+        let (version, value) = PairsReader::of_any_length(reply.words().unwrap()).value().unwrap();
+        (version != 0).then(|| (version, value.to_vec()))
+    }
+
+    /// Lets so much time pass for the background.
+    fn rest(&mut self, duration: Duration) {
+        let end = self.now.plus(duration);
+        while self.now < end {
+            self.now = match self.background.step(self.now, 16) {
+                BackgroundState::Idle { again_at } => again_at.map_or(end, |at| at.min(end)),
+                BackgroundState::Working => self.now.plus(Duration::from_micros(100)),
+            };
+        }
+    }
+}
+
 /// One write, and the value before.
 fn write(
-    client: &LocalClient,
+    node: &mut Stepped,
     table: &TableInfo,
     (operation, key, operand): (WriteOperation, u64, &[u8]),
 ) -> (WriteOutcome, Option<Vec<u8>>) {
@@ -74,7 +136,7 @@ fn write(
         Request::begin_write(&mut frame, table.id, operation, 1, operand.len());
         WriteEntries::push(&mut frame, entry);
     }
-    let reply = client.call(&frame);
+    let reply = node.call(&frame);
     let reply = Reply::decode(&reply).expect("a reply").expect("an answer");
     if operation.returns_value() {
         let (sent, old) = reply.exchanged_values(1).expect("one").next().expect("one").expect("an outcome");
@@ -138,12 +200,12 @@ impl Run {
     }
 
     /// Does one write and judges its outcome.
-    fn step(&mut self, client: &LocalClient, table: &TableInfo, key: u64) {
+    fn step(&mut self, node: &mut Stepped, table: &TableInfo, key: u64) {
         let (operation, operand, argument, value) = self.any_write(key);
         let (deadline, now_ms) = (self.any_deadline(), self.clock.now_ms());
         let mut sent = Vec::new();
         Operand::push_with_deadline(&mut sent, operation, &operand, deadline).expect("an operand");
-        let (outcome, old) = write(client, table, (operation, key, &sent));
+        let (outcome, old) = write(node, table, (operation, key, &sent));
         let held = self.model.get(&key).filter(|(_, deadline, _)| !deadline.is_past(now_ms)).cloned();
         let pair = held.as_ref().map(|(version, _, value)| HeldPair { version: *version, value });
         let what = format!("{operation:?} of key {key} at {now_ms}, held {held:?}: {outcome:?}");
@@ -176,11 +238,23 @@ impl Run {
         }
     }
 
+    /// A write of some key; then now and then time passes, and the background works.
+    fn write_and_wait(&mut self, node: &mut Stepped, table: &TableInfo) {
+        let key = self.random.below(KEYS);
+        self.step(node, table, key);
+        if self.random.below(10) == 0 {
+            self.clock.advance(self.random.below(20));
+        }
+        if self.random.below(100) == 0 {
+            node.rest(Duration::from_secs(2));
+        }
+    }
+
     /// What the table has is what was written last; what has ended may be gone.
-    fn check(&self, client: &LocalClient, table: &TableInfo, keys: u64) {
+    fn check(&self, node: &mut Stepped, table: &TableInfo, keys: u64) {
         let now_ms = self.clock.now_ms();
         for key in 0..keys {
-            let found = client.get_value(table, key).expect("an answer");
+            let found = node.stored(table, key);
             let expected = self
                 .model
                 .get(&key)
@@ -196,12 +270,6 @@ impl Run {
 
 const KEYS: u64 = 60;
 
-fn start(options: &NodeOptions) -> (NodeHandle, LocalClient) {
-    let host = LocalHost::new();
-    let node = Node::start(vec![host.clone()], options).expect("a node");
-    (node, host.connect())
-}
-
 fn fresh_run(name: &str, clock: &Arc<SetClock>) -> Run {
     let given = std::env::var("FARSIGHT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let fresh = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
@@ -212,61 +280,60 @@ fn fresh_run(name: &str, clock: &Arc<SetClock>) -> Run {
 
 #[test]
 fn every_write_finds_a_pair_absent_from_its_deadline_on() {
+    write_at_random();
+}
+
+fn write_at_random() {
     let clock = SetClock::new();
     let mut run = fresh_run("in memory", &clock);
-    let (_node, client) = start(&options(&clock, None));
-    let table = client.create_as(expiring("ending")).expect("a table");
+    let mut node = Stepped::start(&options(&clock, None));
+    let table = node.create(expiring("ending"));
     for step in 0..20_000 {
-        let key = run.random.below(KEYS);
-        run.step(&client, &table, key);
-        if run.random.below(10) == 0 {
-            clock.advance(run.random.below(20));
-        }
+        run.write_and_wait(&mut node, &table);
         if step % 1_000 == 999 {
-            run.check(&client, &table, KEYS);
+            run.check(&mut node, &table, KEYS);
         }
     }
-    let counted = client.stats().tables[0].part().tree;
+    let counted = node.state.stats(node.now).tables[0].part().tree;
     assert!(counted.expired > 500, "{counted:?}");
 }
 
 #[test]
 fn deadlines_come_back_after_a_restart() {
+    restart_at_random();
+}
+
+fn restart_at_random() {
     let clock = SetClock::new();
     let mut run = fresh_run("durable", &clock);
     let mut disk = SimulatedDisk::default();
-    let (mut node, mut client) = start(&options(&clock, Some(&disk)));
-    let table = client.create_as(expiring("ending")).expect("a table");
+    let mut node = Stepped::start(&options(&clock, Some(&disk)));
+    let table = node.create(expiring("ending"));
     for life in 0..6 {
         for _ in 0..600 {
-            let key = run.random.below(KEYS);
-            run.step(&client, &table, key);
-            if run.random.below(10) == 0 {
-                clock.advance(run.random.below(20));
-            }
+            run.write_and_wait(&mut node, &table);
         }
-        run.check(&client, &table, KEYS);
-        node.shutdown().expect("stopped");
+        run.check(&mut node, &table, KEYS);
+        drop(node);
         disk = disk.crash(life);
         // Some time passes meanwhile.
         clock.advance(run.random.below(60));
-        (node, client) = start(&options(&clock, Some(&disk)));
-        run.check(&client, &table, KEYS);
+        node = Stepped::start(&options(&clock, Some(&disk)));
+        run.check(&mut node, &table, KEYS);
     }
 }
 
 #[test]
 fn operands_without_deadlines_are_refused() {
-    let clock = SetClock::new();
-    let (_node, client) = start(&options(&clock, None));
-    let with = client.create_as(expiring("with")).expect("a table");
+    let mut node = Stepped::start(&options(&SetClock::new(), None));
+    let with = node.create(expiring("with"));
     let values = ValueKind::blocks(1_000);
-    let without = client.create_as(TableDefinition { values, ..definition("without", 8) }).expect("a table");
-    let refused = |table: &TableInfo, operation: WriteOperation, operand: &[u8]| {
+    let without = node.create(TableDefinition { values, ..definition("without", 8) });
+    let mut refused = |table: &TableInfo, operation: WriteOperation, operand: &[u8]| {
         let mut frame = Vec::new();
         Request::begin_write_values(&mut frame, table.id, operation, 1);
         ValueEntries::push(&mut frame, WriteEntry { key: 1, hint: LeafNumber::NONE, value: operand });
-        Reply::decode(&client.call(&frame)).expect("a reply").expect_err("no write").to_string()
+        Reply::decode(&node.call(&frame)).expect("a reply").expect_err("no write").to_string()
     };
     let short = refused(&with, WriteOperation::Put, b"short");
     assert!(short.contains("pairs with deadlines, got a Put without one, 5 B in all"), "{short}");
@@ -276,63 +343,56 @@ fn operands_without_deadlines_are_refused() {
     assert!(sum.contains("pairs without deadlines, got a FetchAdd with one"), "{sum}");
     let long = refused(&with, WriteOperation::Put, &[1; 1_009]);
     assert!(long.contains("got one of 1001 B"), "{long}");
-    let put = write(&client, &with, (WriteOperation::Put, 1, &[0; 1_008])).0;
+    let put = write(&mut node, &with, (WriteOperation::Put, 1, &[0; 1_008])).0;
     assert!(matches!(put, WriteOutcome::Inserted(_)), "the longest: {put:?}");
 }
 
 #[test]
 fn the_background_gives_back_what_has_ended() {
     let clock = SetClock::new();
-    let host = LocalHost::new();
-    let state = NodeState::new(vec![host.clone()], &options(&clock, None), MonotonicNs(0)).expect("a node");
-    let mut worker = Worker::open(&state, 0, "the worker").expect("a worker");
-    let mut background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
-    let client = host.connect();
-    let mut now = MonotonicNs(0);
-    let mut call = |frame: &[u8]| {
-        client.send(frame);
-        assert_eq!(worker.step(now, 16), 1);
-        client.receive()
-    };
-    let mut frame = Vec::new();
-    Request::control(&mut frame, &create_at(state.epoch().0, expiring("ending")));
-    let table: TableInfo =
-        Reply::decode(&call(&frame)).expect("a reply").expect("a table").control().expect("it");
+    let mut node = Stepped::start(&options(&clock, None));
+    let table = node.create(expiring("ending"));
     let deadline = Deadline(clock.now_ms() + 100);
     for keys in (0..6_000_u64).collect::<Vec<_>>().chunks(100) {
-        frame.clear();
+        let mut frame = Vec::new();
         Request::begin_write_values(&mut frame, table.id, WriteOperation::Put, keys.len());
         for key in keys {
             let deadline = if key % 3 == 0 { Deadline::NEVER } else { deadline };
             let value = [&deadline.to_bytes()[..], &[7; 100]].concat();
             ValueEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value: &value });
         }
-        Reply::decode(&call(&frame)).expect("a reply").expect("outcomes");
+        Reply::decode(&node.call(&frame)).expect("a reply").expect("outcomes");
     }
-    let mut pass = |now: &mut MonotonicNs| {
-        let end = now.plus(Duration::from_secs(10));
-        while *now < end {
-            *now = match background.step(*now, 16) {
-                BackgroundState::Idle { again_at: Some(at) } => at,
-                BackgroundState::Idle { again_at: None } => end,
-                BackgroundState::Working => now.plus(Duration::from_micros(100)),
-            };
-        }
-    };
-    let counts = |now| {
-        let table = &state.stats(now).tables[0];
+    let mut counts_later = || {
+        node.rest(Duration::from_secs(10));
+        let table = &node.state.stats(node.now).tables[0];
         let (tree, blocks) = (table.part().tree, table.blocks.expect("blocks"));
         (tree.pairs, tree.expired, blocks.live_bytes, tree.leaves)
     };
-    pass(&mut now);
-    let before = counts(now);
+    let before = counts_later();
     assert_eq!((before.0, before.1), (6_000, 0), "none has ended");
     clock.advance(99);
-    pass(&mut now);
-    assert_eq!(counts(now), before, "a millisecond before");
+    assert_eq!(counts_later(), before, "a millisecond before");
     clock.advance(1);
-    pass(&mut now);
-    let after = counts(now);
+    let after = counts_later();
     assert_eq!((after.0, after.1, after.2), (2_000, 4_000, before.2 / 3));
     assert!(after.3 < before.3 * 2 / 3, "leaves are merged: {after:?} of {before:?}");
+}
+
+/// The checkers checked. `RUSTFLAGS="--cfg injected" cargo test`.
+#[cfg(injected)]
+mod injected {
+    use farsight_base::injection::assert_found;
+
+    use super::*;
+
+    #[test]
+    fn a_writer_that_counts_a_pair_that_has_ended() {
+        assert_found(&farsight_index_xstore::injected::ENDED_PAIR_COUNTED, write_at_random);
+    }
+
+    #[test]
+    fn a_sequencer_that_does() {
+        assert_found(&farsight_node::injected::ENDED_PAIR_DECIDED, restart_at_random);
+    }
 }

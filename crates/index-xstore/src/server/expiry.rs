@@ -28,6 +28,8 @@ use super::latch::LatchedPlace;
 use super::stats::Tally;
 use super::tree::XTree;
 use super::write_many::AccessPath;
+#[cfg(injected)]
+use crate::injected;
 
 /// Word of a block where its pair's deadline stands: behind the header and a key of one word.
 const DEADLINE_WORD: usize = BLOCK_HEADER_WORDS + 1;
@@ -67,6 +69,10 @@ impl<F: LeafFormat> LatchedPlace<'_, F> {
     /// Removes the key's pair if its deadline has passed.
     #[inline(always)]
     pub(super) fn end_past(&mut self, key: u64, tally: &mut Tally) {
+        #[cfg(injected)]
+        if injected::ENDED_PAIR_COUNTED.is_injected() {
+            return;
+        }
         if let Place::Here(slot) = self.place
             && self.leaf.is_past_deadline(key, slot)
         {

@@ -321,6 +321,10 @@ impl Group {
             ServerError::new(ErrorCode::Damaged, text)
         })?;
         held.drain(..DEADLINE_BYTES);
+        #[cfg(injected)]
+        if crate::injected::ENDED_PAIR_DECIDED.is_injected() {
+            return Ok(Some((version, Some(deadline))));
+        }
         Ok((!deadline.is_past(now_ms)).then_some((version, Some(deadline))))
     }
 
