@@ -22,6 +22,7 @@ use crate::attached::{Attached, Operations};
 use crate::backend::{Backend, Training};
 use crate::bulk_load::{CallsLoad, Load};
 use crate::nodes::{Known, Nodes};
+use crate::server_time::ServerTime;
 use crate::writes_load::WritesLoad;
 use unordered::Unordered;
 
@@ -199,7 +200,10 @@ impl<C: Connection> OpenedTable<'_, C> {
         engine: E,
     ) -> Result<Box<dyn Load>, CatalogueError> {
         let Attachment(operations) = self.attach(engine)?;
-        Ok(Box::new(WritesLoad::new(self.info(), operations, true)))
+        let has_deadlines = self.info().definition.values.expiry().is_some();
+        let time = has_deadlines.then(|| self.nodes.times()).transpose()?;
+        let time = time.map(|times| ServerTime::new(&times));
+        Ok(Box::new(WritesLoad::new(self.info(), operations, time, true)))
     }
 
     /// The same of an engine that keeps no order, which finds out of each key by itself whether it is there.
@@ -211,7 +215,7 @@ impl<C: Connection> OpenedTable<'_, C> {
         engine: E,
     ) -> Result<Box<dyn Load>, CatalogueError> {
         let Attachment(operations) = self.attach_unordered(engine)?;
-        Ok(Box::new(WritesLoad::new(self.info(), operations, false)))
+        Ok(Box::new(WritesLoad::new(self.info(), operations, None, false)))
     }
 
     fn queues(&self) -> Result<Vec<C::Queue>, FabricError> {

@@ -35,7 +35,7 @@ pub enum Lifetime {
 
 impl Lifetime {
     /// When a pair ends that is written at `now_ms`, in a table with this expiry.
-    fn deadline(self, expiry: Expiry, now_ms: u64) -> Deadline {
+    pub(crate) fn deadline(self, expiry: Expiry, now_ms: u64) -> Deadline {
         let lasting_ms = match self {
             Self::OfTable if expiry.default_ms > 0 => expiry.default_ms,
             Self::OfTable | Self::Endless => return Deadline::NEVER,

@@ -133,6 +133,30 @@ fn a_lifetime_is_told_and_changed() {
     assert_eq!(plain.clock_error().expect("an answer"), None);
 }
 
+#[test]
+fn a_load_s_pairs_stay_as_long_as_the_table_says() {
+    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
+    let table = table(&store, EngineKind::XSTORE, "t");
+    let mut session = table.session(Options::default()).expect("a session");
+    for key in 0..1_000 {
+        session.put_for(key, b"gone", Duration::ZERO).expect("a put");
+    }
+    // What has ended is in nobody's way, whether it is there or not.
+    let mut load = table.bulk_load().expect("a load");
+    for key in 0..2_000_u64 {
+        load.push(key, &key.to_le_bytes()).expect("a pair");
+    }
+    load.finish().expect("loaded");
+    assert_eq!(session.scan(..).count(), 2_000);
+    assert!(
+        matches!(session.time_to_live(1_999).expect("an answer"), Some(Lifetime::For(left)) if left > HOUR / 2)
+    );
+    let mut again = table.bulk_load().expect("a load");
+    let refused = again.push(5_000, b"late").and_then(|()| again.finish().map(drop));
+    let refused = farsight::with_causes(&refused.expect_err("the table has pairs"));
+    assert!(refused.contains("the table has pairs, key 0 first"), "{refused}");
+}
+
 /// By the clock of the test, which began before the pair was written.
 #[test]
 fn nothing_is_returned_after_its_deadline_and_the_clock_s_error() {
