@@ -40,14 +40,14 @@ impl Client {
     }
 
     /// Makes a table, or opens the one of the same definition. `sample` has the bits of keys. Values have so
-    /// many bytes each, or any number up to that.
+    /// many bytes each, or any number up to that, perhaps of pairs that end after so many milliseconds.
     #[expect(clippy::too_many_arguments, reason = "what a table is, as the package has it")]
     fn create_table(
         &self,
         py: Python<'_>,
         name: &str,
         kind: &str,
-        values: (usize, bool),
+        values: (usize, bool, Option<u64>),
         engine: Option<&str>,
         sample: &Bound<'_, PyAny>,
         value_type: &str,
@@ -62,8 +62,8 @@ impl Client {
             "bytes8" => typed_table::create::<[u8; 8]>,
             _ => return Err(PyValueError::new_err(format!("no such kind of keys: {kind:?}"))),
         };
-        let (value_bytes, has_blocks) = values;
-        let sizes = if has_blocks { Sizes::UpTo(value_bytes) } else { Sizes::Each(value_bytes) };
+        let (value_bytes, has_blocks, ttl_ms) = values;
+        let sizes = if has_blocks { Sizes::UpTo(value_bytes, ttl_ms) } else { Sizes::Each(value_bytes) };
         opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type)))
     }
 

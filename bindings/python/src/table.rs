@@ -1,6 +1,8 @@
 //! A table: bytes of keys and values in, bytes out.
 
-use farsight::{Neighbour, Operand, WriteError, WriteOperation, WriteOutcome};
+use std::time::Duration;
+
+use farsight::{Lifetime, Neighbour, Operand, WriteError, WriteOperation, WriteOutcome};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,6 +11,18 @@ use pyo3::types::{PyByteArray, PyBytes};
 
 use crate::error;
 use crate::typed_table::Operations;
+
+/// The milliseconds of a pair that stays until it is removed.
+const ENDLESS_MS: u64 = u64::MAX;
+
+/// How long a pair stays, by milliseconds; as long as the table says without any.
+fn lifetime_of(ttl_ms: Option<u64>) -> Lifetime {
+    match ttl_ms {
+        None => Lifetime::OfTable,
+        Some(ENDLESS_MS) => Lifetime::Endless,
+        Some(ttl_ms) => Lifetime::For(Duration::from_millis(ttl_ms)),
+    }
+}
 
 /// An open table. Threads may share it.
 #[pyclass(frozen)]
@@ -101,10 +115,11 @@ impl Table {
         operation: &str,
         key: u64,
         value: &Bound<'_, PyAny>,
+        ttl_ms: Option<u64>,
     ) -> PyResult<Option<u64>> {
         let operation = parse(operation)?;
         let value = copied::<u8>(py, value)?;
-        let outcome = py.detach(|| self.operations.write_one(operation, key, &value))?;
+        let outcome = py.detach(|| self.operations.write_one(operation, key, &value, lifetime_of(ttl_ms)))?;
         Ok(version(outcome))
     }
 
@@ -122,7 +137,8 @@ impl Table {
             self.check_sizes(&keys, &values)?;
         }
         let values: Vec<&[u8]> = values.chunks_exact(self.value_bytes()).collect();
-        let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
+        let outcomes =
+            py.detach(|| self.operations.write_many(operation, &keys, &values, Lifetime::OfTable))?;
         self.check_refusals(operation, &outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
     }
@@ -232,12 +248,29 @@ impl Table {
         operation: &str,
         keys: &Bound<'py, PyAny>,
         values: Vec<PyBackedBytes>,
+        ttl_ms: Option<u64>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
         let (operation, keys) = (parse(operation)?, copied::<u64>(py, keys)?);
         let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
-        let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
+        let lifetime = lifetime_of(ttl_ms);
+        let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values, lifetime))?;
         self.check_refusals(operation, &outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
+    }
+
+    /// Milliseconds for which the pair of a key stays, all ones: until it is removed. `None` if the key is
+    /// absent.
+    fn ttl(&self, py: Python<'_>, key: u64) -> PyResult<Option<u64>> {
+        let lifetime = py.detach(|| self.operations.time_to_live(key))?;
+        Ok(lifetime.map(|lifetime| match lifetime {
+            Lifetime::For(left) => u64::try_from(left.as_millis()).unwrap_or(ENDLESS_MS),
+            _ => ENDLESS_MS,
+        }))
+    }
+
+    /// Lets the pair of a key stay so long. False if the key is absent.
+    fn set_ttl(&self, py: Python<'_>, key: u64, ttl_ms: u64) -> PyResult<bool> {
+        py.detach(|| self.operations.set_time_to_live(key, lifetime_of(Some(ttl_ms))))
     }
 
     /// Conditional writes of what each key expects or adds, and the value that it brings. The versions of the

@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, CacheStats, Client, EngineKind, Exchanges, Key, Neighbour, Operand, Options, Pairs, Session,
-    Table, TableError, TableOptions, ValueKind, WriteOperation, WriteOutcome,
+    Answers, CacheStats, Client, EngineKind, Exchanges, Key, Lifetime, Neighbour, Operand, Options, Pairs,
+    Session, Table, TableError, TableOptions, ValueKind, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
@@ -90,8 +90,9 @@ impl Columns {
 pub(crate) enum Sizes {
     /// So many bytes each.
     Each(usize),
-    /// Any number up to so many; zero: as many as any fabric carries.
-    UpTo(usize),
+    /// Any number up to so many; zero: as many as any fabric carries. Pairs have deadlines if there is a number
+    /// of milliseconds after which they end; zero: they stay unless their writer says otherwise.
+    UpTo(usize, Option<u64>),
 }
 
 /// What neighbours keys have: as many pairs as keys, with version zero and zeros where there is none.
@@ -126,15 +127,26 @@ pub(crate) trait Operations: Send + Sync {
     fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr>;
     /// The neighbours of keys; version zero where there is none.
     fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr>;
-    /// An insert, update, put or removal.
-    fn write_one(&self, operation: WriteOperation, key: u64, value: &[u8]) -> Result<WriteOutcome, PyErr>;
+    /// An insert, update, put or removal, of a pair that stays so long.
+    fn write_one(
+        &self,
+        operation: WriteOperation,
+        key: u64,
+        value: &[u8],
+        lifetime: Lifetime,
+    ) -> Result<WriteOutcome, PyErr>;
     /// Such writes of one kind; for a removal `values` is not looked at.
     fn write_many(
         &self,
         operation: WriteOperation,
         keys: &[u64],
         values: &[&[u8]],
+        lifetime: Lifetime,
     ) -> Result<Vec<WriteOutcome>, PyErr>;
+    /// How long the pair of a key stays; `None` if the key is absent.
+    fn time_to_live(&self, key: u64) -> Result<Option<Lifetime>, PyErr>;
+    /// Lets the pair of a key stay so long. False if the key is absent.
+    fn set_time_to_live(&self, key: u64, lifetime: Lifetime) -> Result<bool, PyErr>;
     /// Conditional writes of one kind: for each key what it expects or adds, and the value that it brings.
     fn exchange(
         &self,
@@ -167,10 +179,13 @@ pub(crate) fn create<K: NumpyKey>(
     let options = TableOptions { engine, sample: typed::<K>(sample), value_type: value_type.to_owned() };
     let table = match sizes {
         Sizes::Each(bytes) => client.create_table_with::<K>(name, bytes, &options)?,
-        Sizes::UpTo(0) => client.create_table_of::<K>(name, ValueKind::BLOCKS, &options)?,
-        Sizes::UpTo(bytes) => {
+        Sizes::UpTo(bytes, ttl_ms) => {
             // More than 4 GiB is too much in any case, and refused as such.
-            let values = ValueKind::blocks(u32::try_from(bytes).unwrap_or(u32::MAX));
+            let values = match bytes {
+                0 => ValueKind::BLOCKS,
+                bytes => ValueKind::blocks(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            };
+            let values = ttl_ms.map_or(values, |ttl_ms| values.expiring(ttl_ms));
             client.create_table_of::<K>(name, values, &options)?
         }
     };
@@ -193,6 +208,20 @@ impl<K: NumpyKey> TypedTable<K> {
         let done = work(&mut session);
         self.idle().push(session);
         done
+    }
+
+    /// The same, with a session whose writes have this lifetime.
+    fn with_lifetime<T>(
+        &self,
+        lifetime: Lifetime,
+        work: impl FnOnce(&mut Session<K>) -> Result<T, PyErr>,
+    ) -> Result<T, PyErr> {
+        self.with_session(|session| {
+            session.set_lifetime(lifetime).map_err(|error| error::writing(&error))?;
+            let done = work(session);
+            session.set_lifetime(Lifetime::OfTable).map_err(|error| error::writing(&error))?;
+            done
+        })
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session<K>>> {
@@ -295,9 +324,15 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         })
     }
 
-    fn write_one(&self, operation: WriteOperation, key: u64, value: &[u8]) -> Result<WriteOutcome, PyErr> {
+    fn write_one(
+        &self,
+        operation: WriteOperation,
+        key: u64,
+        value: &[u8],
+        lifetime: Lifetime,
+    ) -> Result<WriteOutcome, PyErr> {
         let key = K::from_bits(key);
-        self.with_session(|session| {
+        self.with_lifetime(lifetime, |session| {
             let outcome = match operation {
                 WriteOperation::Insert => session.insert(key, value),
                 WriteOperation::Update => session.update(key, value),
@@ -313,10 +348,11 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         operation: WriteOperation,
         keys: &[u64],
         values: &[&[u8]],
+        lifetime: Lifetime,
     ) -> Result<Vec<WriteOutcome>, PyErr> {
         let keys = typed::<K>(keys);
         let mut outcomes = Vec::new();
-        self.with_session(|session| {
+        self.with_lifetime(lifetime, |session| {
             if operation == WriteOperation::Remove {
                 let done = session.remove_many(&keys, &mut outcomes);
                 return done.map_err(|error| error::writing(&error));
@@ -330,6 +366,18 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
             done.map_err(|error| error::writing(&error))
         })?;
         Ok(outcomes)
+    }
+
+    fn time_to_live(&self, key: u64) -> Result<Option<Lifetime>, PyErr> {
+        let key = K::from_bits(key);
+        self.with_session(|session| session.time_to_live(key).map_err(|error| error::reading(&error)))
+    }
+
+    fn set_time_to_live(&self, key: u64, lifetime: Lifetime) -> Result<bool, PyErr> {
+        let key = K::from_bits(key);
+        self.with_session(|session| {
+            session.set_time_to_live(key, lifetime).map_err(|error| error::writing(&error))
+        })
     }
 
     fn exchange(

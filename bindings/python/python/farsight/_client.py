@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, overload
@@ -73,6 +74,7 @@ class Client:
         engine: Engine | None = None,
         sample: ArrayLike = (),
         value_bytes_max: int | None = None,
+        ttl: _convert.Lifetime | None = None,
     ) -> ValuesTable[bytes]: ...
 
     @overload
@@ -85,6 +87,7 @@ class Client:
         engine: Engine | None = None,
         sample: ArrayLike = (),
         value_bytes_max: int | None = None,
+        ttl: _convert.Lifetime | None = None,
     ) -> ValuesTable[str]: ...
 
     @overload
@@ -107,6 +110,7 @@ class Client:
         engine: Engine | None = None,
         sample: ArrayLike = (),
         value_bytes_max: int | None = None,
+        ttl: _convert.Lifetime | None = None,
     ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Makes a table, or opens the one that is already defined so.
 
@@ -116,6 +120,10 @@ class Client:
 
         With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default 32,000 B.
         Such tables are of the engines ``xstore``, ``xstore-d`` and ``flexkv``, whose limit is 16,224 B.
+
+        With `ttl` pairs of such a table have deadlines, in ``xstore`` and ``xstore-d``. A pair stays so many
+        seconds, a float or a timedelta, after its last write; with `math.inf` until it is removed. Its writer may
+        say otherwise (`ValuesTable.put`).
 
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
@@ -131,13 +139,20 @@ class Client:
             if value_bytes_max is not None and not 0 < value_bytes_max < 1 << 32:
                 raise ValueError(f"the longest value has at least 1 B and less than 4 GiB, not {value_bytes_max} B")
             named = _convert.VALUE_NAMES[value]
-            native = self._native.create_table(name, kind, (value_bytes_max or 0, True), engine, bits, named)
+            # Zero is the table's way to say: until it is removed.
+            default_ms = None if ttl is None else _convert.ttl_ms(ttl) % _convert.ENDLESS_MS
+            if default_ms == 0 and ttl != math.inf:
+                raise ValueError(f"pairs of a table stay for 1 ms at least, not {ttl!r}")
+            sizes = (value_bytes_max or 0, True, default_ms)
+            native = self._native.create_table(name, kind, sizes, engine, bits, named)
             return ValuesTable(self, native, value)
         if value_bytes_max is not None:
             raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
+        if ttl is not None:
+            raise TypeError(f"pairs with values of {value} have no deadlines: ttl is for bytes and str")
         dtype = _convert.value_dtype(value)
         named = _convert.type_name(dtype)
-        native = self._native.create_table(name, kind, (dtype.itemsize, False), engine, bits, named)
+        native = self._native.create_table(name, kind, (dtype.itemsize, False, None), engine, bits, named)
         return Table(self, native, dtype)
 
     @overload

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -107,6 +109,20 @@ def stored_value(name: str, table: str) -> type[bytes] | type[str]:
     raise TypeError(
         f"values of table {table!r} have any length and are of a type that it knows as {name!r}: open it as bytes"
     )
+
+
+#: How long a pair stays: seconds, or `math.inf`.
+Lifetime = float | timedelta
+#: Milliseconds of a pair that stays until it is removed.
+ENDLESS_MS = 2**64 - 1
+
+
+def ttl_ms(ttl: Lifetime) -> int:
+    """A lifetime in whole milliseconds."""
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError(f"a pair stays for a number of seconds that is not negative, not {ttl!r}")
+    return ENDLESS_MS if math.isinf(seconds) else min(int(seconds * 1000), ENDLESS_MS - 1)
 
 
 def any_length(value: Any, wanted: type[bytes] | type[str], what: str) -> bytes:

@@ -71,21 +71,21 @@ class KeyedTable(ABC):
 
     def put(self, key: Any, value: Any) -> int:
         """Stores a pair, whether the key is present or not. Returns its version."""
-        version = self._native.write("put", self._key(key), self._bytes(value))
+        version = self._native.write("put", self._key(key), self._bytes(value), None)
         assert version is not None, "a put is never without effect"
         return version
 
     def insert(self, key: Any, value: Any) -> bool:
         """Stores a pair whose key is absent. False, and no change, if it is present."""
-        return self._native.write("insert", self._key(key), self._bytes(value)) is not None
+        return self._native.write("insert", self._key(key), self._bytes(value), None) is not None
 
     def update(self, key: Any, value: Any) -> bool:
         """Replaces the value of a key that is present. False, and no change, if it is absent."""
-        return self._native.write("update", self._key(key), self._bytes(value)) is not None
+        return self._native.write("update", self._key(key), self._bytes(value), None) is not None
 
     def remove(self, key: Any) -> bool:
         """Removes a key. False, and no change, if it is absent."""
-        return self._native.write("remove", self._key(key), NOTHING) is not None
+        return self._native.write("remove", self._key(key), NOTHING, None) is not None
 
     def remove_many(self, keys: ArrayLike) -> NDArray[np.bool_]:
         """`remove` of many keys: a mask of those that were present. Raises as `put_many`."""

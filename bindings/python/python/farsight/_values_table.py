@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
@@ -96,20 +97,56 @@ class ValuesTable(KeyedTable, Generic[V]):
 
     # Writes of many pairs. Each is atomic by itself, all together are not.
 
-    def put_many(self, keys: ArrayLike, values: Iterable[V]) -> None:
+    def put_many(self, keys: ArrayLike, values: Iterable[V], *, ttl: _convert.Lifetime | None = None) -> None:
         """`put` of many pairs, in their order.
 
         Raises `RefusedError` if the server refused some of them; the others were done.
         """
-        self._native.write_values("put", *self._pairs(keys, values))
+        self._write_values("put", keys, values, ttl)
 
-    def insert_many(self, keys: ArrayLike, values: Iterable[V]) -> NDArray[np.bool_]:
+    def insert_many(
+        self, keys: ArrayLike, values: Iterable[V], *, ttl: _convert.Lifetime | None = None
+    ) -> NDArray[np.bool_]:
         """`insert` of many pairs: a mask of those that were absent. Raises as `put_many`."""
-        return changed(self._native.write_values("insert", *self._pairs(keys, values)))
+        return changed(self._write_values("insert", keys, values, ttl))
 
-    def update_many(self, keys: ArrayLike, values: Iterable[V]) -> NDArray[np.bool_]:
+    def update_many(
+        self, keys: ArrayLike, values: Iterable[V], *, ttl: _convert.Lifetime | None = None
+    ) -> NDArray[np.bool_]:
         """`update` of many pairs: a mask of those that were present. Raises as `put_many`."""
-        return changed(self._native.write_values("update", *self._pairs(keys, values)))
+        return changed(self._write_values("update", keys, values, ttl))
+
+    def _write_values(
+        self, operation: _native.Write, keys: ArrayLike, values: Iterable[V], ttl: _convert.Lifetime | None
+    ) -> bytearray:
+        ttl_ms = None if ttl is None else _convert.ttl_ms(ttl)
+        return self._native.write_values(operation, *self._pairs(keys, values), ttl_ms)
+
+    # How long pairs stay, in a table made with a `ttl`.
+
+    def put(self, key: Any, value: V, *, ttl: _convert.Lifetime | None = None) -> int:
+        """Stores a pair, whether the key is present or not. Returns its version.
+
+        With `ttl` the pair stays so many seconds, a float or a timedelta, or until it is removed (`math.inf`);
+        without it as long as the table says. Raises `WriteError` if pairs of the table have no deadlines.
+        """
+        ttl_ms = None if ttl is None else _convert.ttl_ms(ttl)
+        version = self._native.write("put", self._key(key), self._bytes(value), ttl_ms)
+        assert version is not None, "a put is never without effect"
+        return version
+
+    def ttl(self, key: Any) -> float | None:
+        """The seconds for which the pair of `key` stays; `math.inf`: until it is removed. `None` if the key is
+        absent."""
+        left_ms = self._native.ttl(self._key(key))
+        if left_ms is None:
+            return None
+        return math.inf if left_ms == _convert.ENDLESS_MS else left_ms / 1000
+
+    def set_ttl(self, key: Any, ttl: _convert.Lifetime) -> bool:
+        """Lets the pair of `key` stay so long from now on, as `put` does. Its value stays as it is, its version
+        grows. False if the key is absent."""
+        return self._native.set_ttl(self._key(key), _convert.ttl_ms(ttl))
 
     # Writes that look at the pair first, in the same step: no other write comes between. Also by many keys.
 
