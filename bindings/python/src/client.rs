@@ -51,6 +51,7 @@ impl Client {
         engine: Option<&str>,
         sample: &Bound<'_, PyAny>,
         value_type: &str,
+        memory_bytes: Option<u64>,
     ) -> PyResult<Table> {
         let client = self.client()?;
         let engine = engine.map(engine_of).transpose()?;
@@ -64,7 +65,7 @@ impl Client {
         };
         let (value_bytes, has_blocks, ttl_ms) = values;
         let sizes = if has_blocks { Sizes::UpTo(value_bytes, ttl_ms) } else { Sizes::Each(value_bytes) };
-        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type)))
+        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, memory_bytes)))
     }
 
     /// Opens a table, whatever its keys are.

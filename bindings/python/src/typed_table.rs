@@ -90,8 +90,8 @@ impl Columns {
 pub(crate) enum Sizes {
     /// So many bytes each.
     Each(usize),
-    /// Any number up to so many; zero: as many as any fabric carries. Pairs have deadlines if there is a number
-    /// of milliseconds after which they end; zero: they stay unless their writer says otherwise.
+    /// Any number up to so many; zero: as many as any fabric carries. Pairs have deadlines if there is a
+    /// number of milliseconds after which they end; zero: they stay unless their writer says otherwise.
     UpTo(usize, Option<u64>),
 }
 
@@ -175,8 +175,10 @@ pub(crate) fn create<K: NumpyKey>(
     engine: Option<&'static EngineKind>,
     sample: &[u64],
     value_type: &str,
+    memory_bytes: Option<u64>,
 ) -> Result<Box<dyn Operations>, TableError> {
-    let options = TableOptions { engine, sample: typed::<K>(sample), value_type: value_type.to_owned() };
+    let (sample, value_type) = (typed::<K>(sample), value_type.to_owned());
+    let options = TableOptions { engine, sample, value_type, memory_bytes };
     let table = match sizes {
         Sizes::Each(bytes) => client.create_table_with::<K>(name, bytes, &options)?,
         Sizes::UpTo(bytes, ttl_ms) => {

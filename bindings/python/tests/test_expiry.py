@@ -43,6 +43,14 @@ def test_many_writes_share_a_lifetime(client: farsight.Client, name: str) -> Non
     assert table.ttl(0) == math.inf, "an update says anew how long its pair stays"
 
 
+def test_a_table_has_the_memory_that_it_was_made_with(client: farsight.Client, name: str) -> None:
+    small = client.create_table(name, np.uint64, memory_bytes=2 << 20)
+    with pytest.raises(farsight.RefusedError, match="RegionFull|region|full"):
+        small.put_many(np.arange(100_000), np.arange(100_000))
+    with pytest.raises(farsight.TableError, match="this node gives"):
+        client.create_table(f"{name}_big", np.uint64, memory_bytes=1 << 50)
+
+
 def test_what_cannot_be_is_refused(client: farsight.Client, name: str) -> None:
     plain = client.create_table(name, str)
     with pytest.raises(farsight.WriteError, match="have no deadlines"):

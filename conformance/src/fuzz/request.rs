@@ -190,7 +190,8 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
     let length_bytes = source.below(40);
     let value_type = String::from_utf8_lossy(source.take(length_bytes)).into_owned();
     let name = String::from_utf8_lossy(source.rest()).into_owned();
-    TableDefinition { name, key_kind, values, value_type }
+    let memory_bytes = length_bytes.is_multiple_of(3).then_some(u64::MAX >> length_bytes);
+    TableDefinition { name, key_kind, values, value_type, memory_bytes }
 }
 
 fn strange_name(source: &mut Source<'_>) -> String {

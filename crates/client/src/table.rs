@@ -129,7 +129,7 @@ impl Table {
         let expected = &self.opened.info.definition;
         let open = Arc::clone(backend).open(&expected.name).map_err(|error| self.gone(&**backend, error))?;
         let got = &open.info().definition;
-        if got == expected {
+        if got.is_alike(expected) {
             if let Some(bytes) = self.shared.cache_bytes(self.name()) {
                 open.set_cache_bytes(bytes)?;
             }

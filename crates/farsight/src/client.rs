@@ -194,7 +194,8 @@ impl Client {
         options: &TableOptions<K>,
     ) -> Result<Table<K>, TableError> {
         let value_type = options.value_type.clone();
-        let definition = TableDefinition { name: name.to_owned(), key_kind: K::KIND, values, value_type };
+        let (name, memory_bytes) = (name.to_owned(), options.memory_bytes);
+        let definition = TableDefinition { name, key_kind: K::KIND, values, value_type, memory_bytes };
         let sample = options.sample.iter().map(|key| key.encode()).collect();
         Table::new(self.inner.create_table(NewTable { definition, engine: options.engine, sample })?)
     }

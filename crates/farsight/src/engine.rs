@@ -14,10 +14,13 @@ pub struct TableOptions<K> {
     /// What the bytes of a value are, by a name on which its users agree, as numpy's `<f8`: up to 32 visible
     /// ASCII characters. A table that is there must have this one; empty takes any.
     pub value_type: String,
+    /// Bytes of each of its regions on a node at most: of its leaves, and of its blocks or objects. From
+    /// 2 MiB to what the node gives any table, which is what it gets without a number here.
+    pub memory_bytes: Option<u64>,
 }
 
 impl<K> Default for TableOptions<K> {
     fn default() -> Self {
-        Self { engine: None, sample: Vec::new(), value_type: String::new() }
+        Self { engine: None, sample: Vec::new(), value_type: String::new(), memory_bytes: None }
     }
 }

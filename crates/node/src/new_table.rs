@@ -80,10 +80,12 @@ impl<'a> NewTable<'a> {
         self.place.epochs.len()
     }
 
-    /// Bytes of a table's leaves, or of its index and objects, on this node.
+    /// Bytes of a table's leaves, or of its index and objects, on this node: no more than the node gives any
+    /// table.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.options.table_memory_bytes
+        let most = self.options.table_memory_bytes;
+        self.layout.definition.memory_bytes.map_or(most, |wanted| wanted.min(most))
     }
 
     /// The clock by which its pairs end, if they have deadlines.
@@ -103,8 +105,10 @@ impl<'a> NewTable<'a> {
     /// # Errors
     /// [`ErrorCode::OutOfResources`].
     pub fn read_only_region(&self) -> Result<Arc<dyn Region>, ServerError> {
+        let is_usual = self.memory_bytes() == self.options.table_memory_bytes;
         // Nothing is ever half done under it.
-        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let prepared = is_usual.then(|| prepared.pop_front()).flatten();
         if let Some(region) = prepared {
             self.given.borrow_mut().push(region.id());
             return Ok(region);

@@ -36,6 +36,9 @@ use crate::table::Table;
 use crate::{Listeners, NodeOptions};
 pub(crate) use view::View;
 
+/// Bytes of a table's regions that a client may want at least: a huge page.
+const MEMORY_BYTES_MIN: u64 = 2 << 20;
+
 /// Tables of one node at most.
 pub const TABLES_MAX: usize = 4_096;
 
@@ -157,6 +160,7 @@ impl Tables {
         layout.definition.check_names()?;
         let hosting = self.hosting(&layout, &place)?;
         check_limit(listeners, &layout)?;
+        self.check_memory(&layout)?;
         self.check_place(&place)?;
         let _changing = lock(&self.changing);
         if let Some(own) = self.place().filter(|own| **own != place) {
@@ -180,6 +184,21 @@ impl Tables {
             Some(durable) => durable.create_table(id, layout),
             None => Ok(()),
         })
+    }
+
+    /// Refuses a table that wants more memory than this node gives one, or too little for anything.
+    fn check_memory(&self, layout: &TableLayout) -> Result<(), ServerError> {
+        let most = self.options.table_memory_bytes;
+        let TableDefinition { name, memory_bytes, .. } = &layout.definition;
+        match memory_bytes {
+            Some(wanted) if !(MEMORY_BYTES_MIN.min(most)..=most).contains(wanted) => {
+                let text = format!(
+                    "table {name:?} is to have regions of {wanted} B; this node gives {MEMORY_BYTES_MIN} to {most} B"
+                );
+                Err(ServerError::new(ErrorCode::OutOfResources, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes a table again that a node's directory of data names.
@@ -391,7 +410,7 @@ mod tests {
     use farsight_protocol::{
         BlockSpaceStats, ENGINE_NAME_BYTES_MAX, KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo,
         ReplyWriter, Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
-        VALUE_TYPE_BYTES_MAX,
+        VALUE_TYPE_BYTES_MAX, ValueKind,
     };
 
     use super::*;
@@ -405,6 +424,8 @@ mod tests {
             id: TableId(u32::MAX),
             definition: TableDefinition {
                 value_type,
+                values: ValueKind::blocks(u32::MAX).expiring(u64::MAX),
+                memory_bytes: Some(u64::MAX),
                 ..TableDefinition::new(name, KeyKind::Bytes8, u16::MAX)
             },
             engine: TableEngine {

@@ -4,10 +4,14 @@ use farsight_base::{LINE_BYTES, RegionId};
 use farsight_layout::{DEADLINE_BYTES, SHORT_VALUE_BYTES};
 use serde::{Deserialize, Serialize};
 
+use crate::first_layout::FirstLayout;
 use crate::{ErrorCode, PoolPlace, ServerError, Space, TableEngine};
 
 /// Bytes of a table's name at most.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
+
+/// The version of layouts that a directory of data keeps.
+const LAYOUT_VERSION: u8 = 2;
 
 /// Bytes of the name of a type of values at most.
 pub const VALUE_TYPE_BYTES_MAX: usize = 32;
@@ -154,22 +158,32 @@ pub struct TableDefinition {
     /// What the bytes of a value are, by a name on which its clients agree, as numpy's `<f8`; empty if
     /// nothing is said of them. No server looks at it.
     pub value_type: String,
+    /// Bytes of each of its regions on a node at most; `None`: as many as the node gives a table.
+    pub memory_bytes: Option<u64>,
 }
 
 impl TableDefinition {
     /// A table of values of one size, of which nothing more is said.
     pub fn new(name: impl Into<String>, key_kind: KeyKind, value_bytes: u16) -> Self {
         let values = ValueKind::Fixed(value_bytes);
-        Self { name: name.into(), key_kind, values, value_type: String::new() }
+        Self { name: name.into(), key_kind, values, value_type: String::new(), memory_bytes: None }
     }
 
-    /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values takes
-    /// any.
+    /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values, or of
+    /// memory, takes any.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Self) -> bool {
-        let Self { name, key_kind, values, value_type } = wanted;
+        let Self { name, key_kind, values, value_type, memory_bytes } = wanted;
         (&self.name, self.key_kind, self.values) == (name, *key_kind, *values)
             && (value_type.is_empty() || self.value_type == *value_type)
+            && (memory_bytes.is_none() || self.memory_bytes == *memory_bytes)
+    }
+
+    /// True if who works with a table that is defined so can go on with the `other`: they differ in memory at
+    /// most.
+    #[must_use]
+    pub fn is_alike(&self, other: &Self) -> bool {
+        *self == Self { memory_bytes: self.memory_bytes, ..other.clone() }
     }
 
     /// Checks what a client may choose freely: the name ([`check_table_name`]), and that of the type of
@@ -203,7 +217,10 @@ impl std::fmt::Display for TableDefinition {
             Some(Expiry { default_ms: 0 }) => write!(f, " with deadlines")?,
             Some(Expiry { default_ms }) => write!(f, " that end after {default_ms} ms")?,
         }
-        if self.value_type.is_empty() { Ok(()) } else { write!(f, " of type {:?}", self.value_type) }
+        if !self.value_type.is_empty() {
+            write!(f, " of type {:?}", self.value_type)?;
+        }
+        self.memory_bytes.map_or(Ok(()), |bytes| write!(f, " in regions of {bytes} B"))
     }
 }
 
@@ -221,24 +238,38 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// Its bytes, as a directory of data keeps them.
+    /// Its bytes, as a directory of data keeps them. They begin with a zero, as those of the first version
+    /// never do, and the version.
     ///
     /// # Panics
     /// Never: a layout always serializes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("a layout serializes")
+        let begin = vec![0, LAYOUT_VERSION];
+        postcard::to_extend(self, begin).expect("a layout serializes")
     }
 
-    /// The layout of these bytes.
+    /// The layout of these bytes, which this or an older release wrote.
     ///
     /// # Errors
-    /// [`ErrorCode::BadRequest`] for bytes that are none.
+    /// [`ErrorCode::BadRequest`] for bytes that are none, or of a later version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ServerError> {
-        postcard::from_bytes(bytes).map_err(|error| {
+        let none = |error| {
             let text = format!("what is kept of its definition is none: {error}");
             ServerError::new(ErrorCode::BadRequest, text)
-        })
+        };
+        match bytes {
+            [0, LAYOUT_VERSION, layout @ ..] => postcard::from_bytes(layout).map_err(none),
+            [0, version, ..] => {
+                let text = format!(
+                    "its definition is of version {version}, this program reads up to {LAYOUT_VERSION}: use the \
+                     release that wrote it"
+                );
+                Err(ServerError::new(ErrorCode::BadRequest, text))
+            }
+            // Of the first version, or none.
+            first => postcard::from_bytes::<FirstLayout>(first).map(Self::from).map_err(none),
+        }
     }
 
     /// True if a table that is made so was made as `wanted`, whatever it is called now.

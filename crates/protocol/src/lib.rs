@@ -18,6 +18,7 @@ mod direction;
 mod engine;
 mod error;
 pub mod exact;
+mod first_layout;
 mod operand;
 mod outcome;
 mod pool;

@@ -13,6 +13,7 @@ use crate::connection::Connection;
 use crate::duration;
 use crate::key_text::TextKey;
 use crate::listing::expiry_text;
+use crate::size;
 use crate::typed_table::{KindCommand, on_kind};
 
 /// Make a table
@@ -25,7 +26,7 @@ Examples:
   farsight create temperatures --keys f64 --value-size 32
   farsight create texts --values blocks
   farsight create tokens --values blocks --ttl 1d
-  farsight create sessions --engine flexkv --values blocks
+  farsight create sessions --engine flexkv --values blocks --memory 1G
   farsight create prices --engine xstore-d --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Create {
     #[command(flatten)]
@@ -46,6 +47,10 @@ pub(crate) struct Create {
     /// (`put --ttl`); 0s: they stay then. Of values of any length alone
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
+    /// Memory for its leaves, and as much for its blocks, on each node: 2M to what `serve --memory` says
+    /// [default: that]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
     /// Who does what with it. FlexKV keeps no order: no scans. In XStore-D each memory node gets a range of
     /// the kind's whole space of keys, all of one width. `farsight load --engine xstore-d`
     /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool]
@@ -123,7 +128,8 @@ impl KindCommand for Create {
     type Output = ExitCode;
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
-        let options = TableOptions::<K> { engine: self.engine, ..TableOptions::default() };
+        let (engine, memory_bytes) = (self.engine, self.memory);
+        let options = TableOptions::<K> { engine, memory_bytes, ..TableOptions::default() };
         let mut values = self.values.of(self.value_size, self.engine)?;
         if let Some(ttl) = self.ttl {
             ensure!(values.are_blocks(), "values of one size have no deadlines: add --values blocks");

@@ -57,6 +57,20 @@ fn pairs_are_put_got_scanned_and_deleted() {
 }
 
 #[test]
+fn a_table_is_made_with_less_memory_than_others() {
+    let serve = Serve::start();
+    serve.ok(&["create", "small", "--memory", "2M"]);
+    serve.ok(&["create", "usual"]);
+    let tables = serve.ok(&["tables"]);
+    let small = tables.lines().find(|line| line.contains("small")).expect("its line");
+    assert!(small.contains("2.00 MiB"), "{tables}");
+    let refused = serve.run(&["create", "vast", "--memory", "1000T"]);
+    assert!(refused.error.contains("this node gives 2097152 to"), "{}", refused.error);
+    let other = serve.run(&["create", "small", "--memory", "3M"]);
+    assert!(other.error.contains("exists"), "{}", other.error);
+}
+
+#[test]
 fn pairs_end_at_their_deadlines() {
     let serve = Serve::start();
     let refused = serve.run(&["create", "plain", "--ttl", "1s"]);

@@ -75,6 +75,7 @@ class Client:
         sample: ArrayLike = (),
         value_bytes_max: int | None = None,
         ttl: _convert.Lifetime | None = None,
+        memory_bytes: int | None = None,
     ) -> ValuesTable[bytes]: ...
 
     @overload
@@ -88,6 +89,7 @@ class Client:
         sample: ArrayLike = (),
         value_bytes_max: int | None = None,
         ttl: _convert.Lifetime | None = None,
+        memory_bytes: int | None = None,
     ) -> ValuesTable[str]: ...
 
     @overload
@@ -99,6 +101,7 @@ class Client:
         *,
         engine: Engine | None = None,
         sample: ArrayLike = (),
+        memory_bytes: int | None = None,
     ) -> Table: ...
 
     def create_table(
@@ -111,6 +114,7 @@ class Client:
         sample: ArrayLike = (),
         value_bytes_max: int | None = None,
         ttl: _convert.Lifetime | None = None,
+        memory_bytes: int | None = None,
     ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Makes a table, or opens the one that is already defined so.
 
@@ -124,6 +128,9 @@ class Client:
         With `ttl` pairs of such a table have deadlines, in ``xstore`` and ``xstore-d``. A pair stays so many
         seconds, a float or a timedelta, after its last write; with `math.inf` until it is removed. Its writer may
         say otherwise (`ValuesTable.put`).
+
+        `memory_bytes` is what the table's leaves may take on each node, and as much its blocks: 2 MiB to what the
+        node gives any table, which is what it gets without it.
 
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
@@ -144,7 +151,7 @@ class Client:
             if default_ms == 0 and ttl != math.inf:
                 raise ValueError(f"pairs of a table stay for 1 ms at least, not {ttl!r}")
             sizes = (value_bytes_max or 0, True, default_ms)
-            native = self._native.create_table(name, kind, sizes, engine, bits, named)
+            native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes)
             return ValuesTable(self, native, value)
         if value_bytes_max is not None:
             raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
@@ -152,7 +159,7 @@ class Client:
             raise TypeError(f"pairs with values of {value} have no deadlines: ttl is for bytes and str")
         dtype = _convert.value_dtype(value)
         named = _convert.type_name(dtype)
-        native = self._native.create_table(name, kind, (dtype.itemsize, False, None), engine, bits, named)
+        native = self._native.create_table(name, kind, (dtype.itemsize, False, None), engine, bits, named, memory_bytes)
         return Table(self, native, dtype)
 
     @overload
