@@ -24,8 +24,7 @@ use crate::value_text::ValueFormat;
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
 /// the end. Into a table with pairs they are put, in batches, and so they are into a pool's that had some.
-/// Pairs
-/// with values of any length are always written in batches.
+/// Pairs with values of any length are always written in batches.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
@@ -33,11 +32,13 @@ Sources, by name or extension:
   *.csv   a key in the first column, a value in the second or none; the first
           line is a header with --header, or if its first field is key, keys
           or id; it is printed then
+  *.jsonl an object a line, with \"key\" and \"value\" (texts or numbers), as
+          `farsight scan --json` prints them; or without values
   *.txt   a key a line
   others  SOSD binary, into u64 tables: a count and as many keys, 64-bit
           little-endian in order (32-bit if the name contains uint32)
 
-Text and CSV files are sorted here. A SOSD file out of order is an error
+Text, CSV and JSON files are sorted here. A SOSD file out of order is an error
 unless --sort is given. Of pairs with the same key the last one counts, and
 the number of dropped ones is printed.
 
@@ -49,6 +50,7 @@ Examples:
   farsight load osm osm_cellids_200M_uint64 --value-size 16
   farsight load prices prices.csv --format decimal
   farsight load texts texts.csv --values blocks
+  farsight scan texts --json >texts.jsonl && farsight load copy texts.jsonl --values blocks
   farsight load places boundaries --engine xstore-d \\
       --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Load {
@@ -71,7 +73,7 @@ pub(crate) struct Load {
     /// of these keys as the others [default: xstore at a server, rolex in a pool]
     #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<&'static EngineKind>,
-    /// How to read the values of a CSV file
+    /// How to read the values of a CSV or JSON file
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
     /// Take only so many keys of a named set or SOSD file, a sample

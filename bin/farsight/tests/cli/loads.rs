@@ -66,6 +66,23 @@ fn named_sets_and_other_kinds_of_keys() {
 }
 
 #[test]
+fn lines_of_json_are_what_a_scan_prints() {
+    let serve = Serve::start();
+    let lines = b"{\"key\": 18446744073709551615, \"value\": \"last\"}\n\n\
+                  {\"key\":\"0x10\",\"value\":\"a \\\"line\\\"\",\"version\":7}\n{\"value\":12,\"key\":3}\n";
+    serve.ok(&["load", "t", &serve.file("t.jsonl", lines), "--values", "blocks"]);
+    let scanned = serve.ok(&["scan", "t", "--json"]);
+    assert!(scanned.starts_with("{\"key\":\"3\",\"value\":\"12\",\"version\":"), "{scanned}");
+    serve.ok(&["load", "copy", &serve.file("again.ndjson", scanned.as_bytes()), "--values", "blocks"]);
+    assert_eq!(serve.ok(&["scan", "copy", "--json"]).lines().count(), 3);
+    assert_eq!(serve.ok(&["get", "copy", "16"]), "a \"line\"\n");
+    assert_eq!(serve.ok(&["get", "copy", "18446744073709551615"]), "last\n");
+    let keys = b"{\"key\":-2}\n{\"key\":5}\n";
+    serve.ok(&["load", "keys", &serve.file("keys.jsonl", keys), "--kind", "i64"]);
+    assert_eq!(serve.ok(&["scan", "keys"]).lines().count(), 2);
+}
+
+#[test]
 fn broken_files_are_named_and_load_nothing() {
     let serve = Serve::start();
     serve.ok(&["create", "t"]);
@@ -78,6 +95,14 @@ fn broken_files_are_named_and_load_nothing() {
         }
     };
     check(&file("truncated", &sosd(4, &[1, 2, 3])), &["40", "32"]);
+    check(&file("cut.jsonl", b"{\"key\": 1}\n{\"key\": "), &[":2", "expected an object with key and value"]);
+    check(&file("list.jsonl", b"[1, 2]\n"), &[":1", "expected an object with key and value"]);
+    check(
+        &file("some.jsonl", b"{\"key\":1,\"value\":\"x\"}\n{\"key\":2}\n"),
+        &[":2", "in each object or in none"],
+    );
+    check(&file("text.jsonl", b"{\"key\":\"one\"}\n"), &[":1", "expected a key of kind u64", "one"]);
+    check(&file("long.jsonl", b"{\"key\":1,\"value\":\"longer than 8 B\"}\n"), &[":1", "8 B"]);
     check(&file("longer", &sosd(2, &[1, 2, 3])), &["24", "32"]);
     check(&file("short", b"123"), &["3"]);
     check(&file("unsorted", &sosd(3, &[1, 9, 3])), &["9", "3"]);

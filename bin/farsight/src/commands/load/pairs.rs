@@ -1,5 +1,6 @@
 //! Pairs to be loaded: read, sorted, without repetitions.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use farsight::{Key, KeyKind, ValueKind};
 use farsight_bench::dataset::{CSV_HEADER_NAMES, Dataset, csv_records};
+use serde_json::Value as Json;
 
 use crate::key_set;
 use crate::key_text::TextKey;
@@ -81,6 +83,7 @@ pub(super) fn read<K: TextKey>(request: &Request<'_>, kind: ValueKind) -> Result
     let unsorted = match extension.as_deref() {
         Some("txt") => text_keys::<K>(path)?,
         Some("csv") => csv_pairs::<K>(path, request, kind)?,
+        Some("jsonl" | "ndjson") => json_pairs::<K>(path, request, kind)?,
         _ => return integer_keys::<K>(request, kind.leaf_bytes()),
     };
     ensure!(request.keys.is_none(), "--keys takes a sample of named sets and SOSD files only");
@@ -116,6 +119,47 @@ fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
         }
     }
     Ok(pairs)
+}
+
+/// An object a line, as `farsight scan --json` prints them. Either all have values, or none. What else they
+/// have is ignored.
+fn json_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) -> Result<Unsorted> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut pairs = Unsorted::default();
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let expected = || {
+            let example = r#"{"key": 7, "value": "text"}"#;
+            format!("{}: expected an object with key and value, as {example}", at_line(path, number))
+        };
+        let object: serde_json::Map<String, Json> = serde_json::from_str(&line).with_context(expected)?;
+        let text = object.get("key").and_then(scalar).with_context(expected)?;
+        pairs.keys.push(key::<K>(&text, path, number)?.encode());
+        if let Some(value) = object.get("value").filter(|value| !value.is_null()) {
+            let text = scalar(value).with_context(expected)?;
+            let value = request.format.parse(&text, request.table, kind);
+            pairs.values.extend(value.with_context(|| at_line(path, number))?);
+            pairs.ends.push(pairs.values.len());
+        }
+        ensure!(
+            pairs.ends.is_empty() || pairs.ends.len() == pairs.keys.len(),
+            "{}: expected a value in each object or in none",
+            at_line(path, number)
+        );
+    }
+    Ok(pairs)
+}
+
+/// The text of a text, or of a number.
+fn scalar(value: &Json) -> Option<Cow<'_, str>> {
+    match value {
+        Json::String(text) => Some(Cow::Borrowed(text)),
+        Json::Number(number) => Some(Cow::Owned(number.to_string())),
+        _ => None,
+    }
 }
 
 fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) -> Result<Unsorted> {
