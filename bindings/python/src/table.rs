@@ -93,6 +93,24 @@ impl Table {
         Ok((words(py, columns.keys.iter().copied())?, PyByteArray::new(py, &columns.values)))
     }
 
+    /// Keys alone.
+    fn scan_keys<'py>(
+        &self,
+        py: Python<'py>,
+        first: Option<u64>,
+        end: Option<u64>,
+        limit: usize,
+        is_reverse: bool,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let keys = py.detach(|| self.operations.scan_keys((first, end), limit, is_reverse))?;
+        words(py, keys.into_iter())
+    }
+
+    /// How many pairs there are.
+    fn count(&self, py: Python<'_>, first: Option<u64>, end: Option<u64>) -> PyResult<u64> {
+        py.detach(|| self.operations.count((first, end)))
+    }
+
     /// Keys, values, and versions, which are zero for keys without such a neighbour.
     fn neighbours<'py>(
         &self,

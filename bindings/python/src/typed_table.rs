@@ -125,6 +125,10 @@ pub(crate) trait Operations: Send + Sync {
     fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr>;
     /// The first pairs, at most `limit`, from the key `first` on, and below `end`.
     fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr>;
+    /// The bits of the first keys, at most `limit`, of the same range.
+    fn scan_keys(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Vec<u64>, PyErr>;
+    /// How many pairs the range has.
+    fn count(&self, range: Range) -> Result<u64, PyErr>;
     /// The neighbours of keys; version zero where there is none.
     fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr>;
     /// An insert, update, put or removal, of a pair that stays so long.
@@ -231,6 +235,14 @@ impl<K: NumpyKey> TypedTable<K> {
     }
 }
 
+/// The first and the last key of a range, encoded; `None` if it holds none.
+fn encoded<K: NumpyKey>((first, end): Range) -> Option<(u64, u64)> {
+    let first = first.map_or(0, |bits| K::from_bits(bits).encode());
+    let end = end.map(|bits| K::from_bits(bits).encode());
+    let last = end.map_or(Some(u64::MAX), |end| end.checked_sub(1))?;
+    (first <= last).then_some((first, last))
+}
+
 fn typed<K: NumpyKey>(keys: &[u64]) -> Vec<K> {
     keys.iter().map(|bits| K::from_bits(*bits)).collect()
 }
@@ -282,11 +294,24 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         Ok(found)
     }
 
+    fn scan_keys(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Vec<u64>, PyErr> {
+        let Some((first, last)) = encoded::<K>(range) else { return Ok(Vec::new()) };
+        let range = K::decode(first)..=K::decode(last);
+        self.with_session(|session| {
+            let keys = if is_reverse { session.keys_descending(range) } else { session.keys(range) };
+            let bits = keys.take(limit).map(|key| key.map(K::to_bits));
+            bits.collect::<Result<_, _>>().map_err(|error| error::reading(&error))
+        })
+    }
+
+    fn count(&self, range: Range) -> Result<u64, PyErr> {
+        let Some((first, last)) = encoded::<K>(range) else { return Ok(0) };
+        let range = K::decode(first)..=K::decode(last);
+        self.with_session(|session| session.count(range).map_err(|error| error::reading(&error)))
+    }
+
     fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr> {
-        let (first, end) = (range.0.map_or(0, |bits| K::from_bits(bits).encode()), range.1);
-        let end = end.map(|bits| K::from_bits(bits).encode());
-        let last = end.map_or(Some(u64::MAX), |end| end.checked_sub(1)).filter(|last| first <= *last);
-        let Some(last) = last else { return Ok(Columns::default()) };
+        let Some((first, last)) = encoded::<K>(range) else { return Ok(Columns::default()) };
         self.with_session(|session| {
             let mut columns = Columns::default();
             let mut page = Pairs::<K>::default();

@@ -51,6 +51,9 @@ def test_scans_and_slices_are_in_order(new_table: Any) -> None:
     assert table[-3:2][1] == expected[4_997:5_002]
     assert table.scan(limit=3, reverse=True)[0].tolist() == [4_999, 4_998, 4_997]
     assert list(table) == keys.tolist() and list(table.values()) == expected
+    assert table.scan_keys(-3, 2).tolist() == [-3, -2, -1, 0, 1] and table.count() == 10_000
+    assert table.scan_keys(limit=2, reverse=True).tolist() == [4_999, 4_998]
+    assert table.count(-3, 2) == 5 and table.count(5, 5) == 0 and table.count(4_990) == 10
     found, values = table.floor([-6_000, 7, 9_000])
     assert values == [None, expected[5_007], expected[-1]] and found[1:].tolist() == [7, 4_999]
     assert table.higher([4_999, 4_998])[1] == [None, expected[-1]]

@@ -42,6 +42,14 @@ pub(crate) trait Operations: Send {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Read<()>;
+    /// Many scans, without values.
+    fn scan_keys(
+        &mut self,
+        knows: u64,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Read<()>;
     /// Writes of one kind.
     fn write(
         &mut self,
@@ -123,6 +131,17 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
+    fn scan_keys(
+        &mut self,
+        knows: u64,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Read<()> {
+        self.engine.scan_keys(&mut self.queues, direction, scans, pairs)?;
+        Ok(self.looked(knows, ()))
+    }
+
     fn write(
         &mut self,
         writes: Writes<'_>,
@@ -186,6 +205,10 @@ impl Operations for LetGo {
     }
 
     fn scan_batch(&mut self, _: u64, _: Direction, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
+        Self::failed()
+    }
+
+    fn scan_keys(&mut self, _: u64, _: Direction, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
         Self::failed()
     }
 

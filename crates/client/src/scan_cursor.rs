@@ -22,6 +22,8 @@ const PAGE_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct ScanCursor {
     direction: Direction,
+    /// Values stay where they are.
+    of_keys: bool,
     next_from: Option<u64>,
     last: u64,
     page_pairs: usize,
@@ -37,6 +39,7 @@ impl ScanCursor {
     pub fn new(direction: Direction, first: u64, last: u64) -> Self {
         Self {
             direction,
+            of_keys: false,
             next_from: Some(first),
             last,
             page_pairs: FIRST_PAGE_PAIRS,
@@ -44,6 +47,12 @@ impl ScanCursor {
             at: 0,
             origin: None,
         }
+    }
+
+    /// A scan of keys without their values, which are empty then.
+    #[must_use]
+    pub fn of_keys(direction: Direction, first: u64, last: u64) -> Self {
+        Self { of_keys: true, ..Self::new(direction, first, last) }
     }
 
     fn is_beyond(&self, key: u64) -> bool {
@@ -73,7 +82,11 @@ impl ScanCursor {
     fn fetch(&mut self, session: &mut Session, from: u64) -> Result<(), ReadError> {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
-        let fetched = session.scan_batch(self.direction, &[request], &mut self.pairs);
+        let fetched = if self.of_keys {
+            session.scan_keys(self.direction, &[request], &mut self.pairs)
+        } else {
+            session.scan_batch(self.direction, &[request], &mut self.pairs)
+        };
         let fetched = fetched.and_then(|()| self.stay_in_one_table(session));
         if fetched.is_err() {
             self.pairs.truncate(0);

@@ -190,7 +190,26 @@ impl Session {
         self.scan_stored(direction, scans, pairs)
     }
 
-    /// The same, with what is stored of values, whether their deadlines have passed or not.
+    /// [`Session::scan_batch`] without values, which are empty then. Of values of any length no block is read,
+    /// unless pairs have deadlines, which stand there.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then `pairs` is undefined.
+    pub fn scan_keys(
+        &mut self,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), ReadError> {
+        if self.expiring.is_some() {
+            self.scan_lasting(direction, scans, pairs)?;
+            pairs.drop_values();
+            return Ok(());
+        }
+        self.read(|engine, knows| engine.scan_keys(knows, direction, scans, pairs))
+    }
+
+    /// [`Session::scan_batch`] of what is stored of values, whether their deadlines have passed or not.
     pub(crate) fn scan_stored(
         &mut self,
         direction: Direction,

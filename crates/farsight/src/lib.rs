@@ -154,7 +154,7 @@ pub use farsight_protocol::{
 pub use key::Key;
 pub use neighbours::Neighbour;
 pub use pairs::{Pair, Pairs};
-pub use scan::Scan;
+pub use scan::{Keys, Scan};
 pub use server::{Server, ServerBuilder, StartError};
 pub use session::{Entry, Session};
 pub use table::{Options, Table};

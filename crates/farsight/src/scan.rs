@@ -17,12 +17,20 @@ pub struct Scan<'s, K> {
 
 impl<'s, K: Key> Scan<'s, K> {
     pub(crate) fn new(session: &'s mut Session<K>, direction: Direction, range: impl RangeBounds<K>) -> Self {
-        let cursor = encoded_range(range).map(|(least, greatest)| match direction {
-            Direction::Ascending => ScanCursor::new(direction, least, greatest),
-            Direction::Descending => ScanCursor::new(direction, greatest, least),
-        });
-        Self { session, cursor }
+        Self { session, cursor: cursor(ScanCursor::new, direction, range) }
     }
+}
+
+/// A cursor that `new` makes for a range; `None` if that holds no key.
+fn cursor<K: Key>(
+    new: fn(Direction, u64, u64) -> ScanCursor,
+    direction: Direction,
+    range: impl RangeBounds<K>,
+) -> Option<ScanCursor> {
+    encoded_range(range).map(|(least, greatest)| match direction {
+        Direction::Ascending => new(direction, least, greatest),
+        Direction::Descending => new(direction, greatest, least),
+    })
 }
 
 impl<K: Key> Iterator for Scan<'_, K> {
@@ -46,6 +54,36 @@ impl<K: Key> Iterator for Scan<'_, K> {
 }
 
 impl<K: Key> std::iter::FusedIterator for Scan<'_, K> {}
+
+/// The keys of a range, in their order, fetched page by page. Made by [`Session::keys`] and
+/// [`Session::keys_descending`].
+#[must_use = "a scan reads nothing until it is iterated"]
+pub struct Keys<'s, K> {
+    session: &'s mut Session<K>,
+    /// As in [`Scan`].
+    cursor: Option<ScanCursor>,
+}
+
+impl<'s, K: Key> Keys<'s, K> {
+    pub(crate) fn new(session: &'s mut Session<K>, direction: Direction, range: impl RangeBounds<K>) -> Self {
+        Self { session, cursor: cursor(ScanCursor::of_keys, direction, range) }
+    }
+}
+
+impl<K: Key> Iterator for Keys<'_, K> {
+    type Item = Result<K, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.cursor.as_mut()?.next(&mut self.session.inner);
+        let next = next.map(|pair| pair.map(|pair| K::decode(pair.key))).transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.cursor = None;
+        }
+        next
+    }
+}
+
+impl<K: Key> std::iter::FusedIterator for Keys<'_, K> {}
 
 /// The first and last integer of a range of keys; `None` if it holds none.
 pub(crate) fn encoded_range<K: Key>(range: impl RangeBounds<K>) -> Option<(u64, u64)> {

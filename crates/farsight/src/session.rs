@@ -9,7 +9,7 @@ use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
-use crate::{Exchanges, Key, Pairs, Scan, Value};
+use crate::{Exchanges, Key, Keys, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
 pub struct Session<K> {
@@ -116,6 +116,44 @@ impl<K: Key> Session<K> {
     /// [`Session::scan`] from the greatest key of the range down to the least.
     pub fn scan_descending(&mut self, range: impl RangeBounds<K>) -> Scan<'_, K> {
         Scan::new(self, Direction::Descending, range)
+    }
+
+    /// The keys of a range, in their order, without their values. Of values of any length no block is read,
+    /// unless pairs have deadlines.
+    ///
+    /// ```
+    /// # use farsight::{Options, Server};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let socket = directory.path().join("example.sock");
+    /// # let server = Server::builder().socket(&socket).table_memory_bytes(64 << 20).start()?;
+    /// # let client = farsight::connect(&server.url().to_string())?;
+    /// let mut texts = client.create_blocks_table::<u64>("texts")?.session(Options::default())?;
+    /// for key in [30, 10, 20] {
+    ///     texts.put(key, &[b'x'; 10_000])?;
+    /// }
+    /// let keys: Vec<u64> = texts.keys(15..).collect::<Result<_, _>>()?;
+    /// assert_eq!(keys, [20, 30]);
+    /// assert_eq!(texts.count(..)?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keys(&mut self, range: impl RangeBounds<K>) -> Keys<'_, K> {
+        Keys::new(self, Direction::Ascending, range)
+    }
+
+    /// [`Session::keys`] from the greatest key down.
+    pub fn keys_descending(&mut self, range: impl RangeBounds<K>) -> Keys<'_, K> {
+        Keys::new(self, Direction::Descending, range)
+    }
+
+    /// How many keys of a range there are: each was there at an instant of the call. It looks at all of them,
+    /// as [`Session::keys`] does.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn count(&mut self, range: impl RangeBounds<K>) -> Result<u64, ReadError> {
+        self.keys(range).try_fold(0, |count, key| key.map(|_| count + 1))
     }
 
     /// Many short scans at once: of each `(from, limit)` up to `limit` pairs, from the key `from` on.

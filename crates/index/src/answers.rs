@@ -336,6 +336,12 @@ impl Pairs {
         Ok(())
     }
 
+    /// Makes all values empty, for scans of keys alone.
+    pub fn drop_values(&mut self) {
+        self.value_bytes = 0;
+        self.spans = None;
+    }
+
     /// Ends the scan being written.
     pub fn end_scan(&mut self) {
         self.ends.push(self.count);
@@ -469,6 +475,8 @@ mod tests {
             for (pair, key) in copied.scan(0).zip(keys) {
                 assert_eq!(pair, Pair { key, version: key + 1, value: &value(key) });
             }
+            copied.drop_values();
+            assert!(copied.scan(0).map(|pair| (pair.key, pair.value)).eq(keys.map(|key| (key, &[][..]))));
             // Values of one size behind them, and the other way round.
             answers.reset(1, 3);
             answers.value_mut(0).copy_from_slice(b"one");

@@ -79,6 +79,22 @@ pub trait Ordered<Q: QueuePair>: Engine<Q> {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), EngineError>;
+
+    /// The same without values, which are empty then.
+    ///
+    /// # Errors
+    /// As there.
+    fn scan_keys(
+        &mut self,
+        queues: &mut [Q],
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError> {
+        self.scan_batch(queues, direction, scans, pairs)?;
+        pairs.drop_values();
+        Ok(())
+    }
 }
 
 /// One scan of a batch.

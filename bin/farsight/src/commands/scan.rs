@@ -4,8 +4,8 @@ use std::io::{BufWriter, Write};
 use std::ops::Bound;
 use std::process::ExitCode;
 
-use anyhow::Result;
-use clap::Args;
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
 use farsight::{Options, Table};
 use serde_json::json;
 
@@ -25,7 +25,9 @@ Examples:
   farsight scan prices --from 100 --to 200
   farsight scan prices --from 100 --limit 10 --json
   farsight scan prices --reverse --limit 1
-  farsight scan temperatures --from -40 --to 0")]
+  farsight scan temperatures --from -40 --to 0
+  farsight scan texts --print keys
+  farsight scan texts --from 100 --to 200 --print count")]
 pub(crate) struct Scan {
     #[command(flatten)]
     connection: Connection,
@@ -43,12 +45,27 @@ pub(crate) struct Scan {
     /// Pairs at most [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// What to print
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    print: Print,
     /// How to print values
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
     /// Print one JSON object a pair: key (always a string), value, version
     #[arg(long)]
     json: bool,
+}
+
+/// What is printed of pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+enum Print {
+    /// Keys and values
+    #[default]
+    Pairs,
+    /// Keys alone: values stay where they are
+    Keys,
+    /// How many there are
+    Count,
 }
 
 impl Scan {
@@ -68,8 +85,25 @@ impl TableCommand for Scan {
         let mut session = table.session(Options::default())?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let range = (from, to);
+        let limit = self.limit.unwrap_or(usize::MAX);
+        if self.print != Print::Pairs {
+            ensure!(!self.json, "--json prints pairs: leave out --print");
+        }
+        if self.print == Print::Count {
+            ensure!(self.limit.is_none() && !self.reverse, "a count has no limit and no direction");
+            writeln!(out, "{}", session.count(range)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.print == Print::Keys {
+            let keys = if self.reverse { session.keys_descending(range) } else { session.keys(range) };
+            for key in keys.take(limit) {
+                writeln!(out, "{}", key?.text())?;
+            }
+            out.flush()?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let scan = if self.reverse { session.scan_descending(range) } else { session.scan(range) };
-        for pair in scan.take(self.limit.unwrap_or(usize::MAX)) {
+        for pair in scan.take(limit) {
             let (key, entry) = pair?;
             let text = self.format.text(&entry.value, table.values());
             if self.json {

@@ -113,6 +113,10 @@ fn values_of_any_length_are_put_got_scanned_and_loaded() {
     assert_eq!(serve.ok(&["put", "texts", "3", "0x0a00"]), "inserted, version 3\n");
     assert_eq!(serve.ok(&["get", "texts", "1"]), format!("{long}\n"));
     assert_eq!(serve.ok(&["scan", "texts", "--from", "2"]), "2\t\n3\t0x0a00\n");
+    assert_eq!(serve.ok(&["scan", "texts", "--print", "keys"]), "1\n2\n3\n");
+    assert_eq!(serve.ok(&["scan", "texts", "--print", "keys", "--reverse", "--limit", "2"]), "3\n2\n");
+    assert_eq!(serve.ok(&["scan", "texts", "--print", "count", "--from", "2"]), "2\n");
+    assert!(serve.fails(&["scan", "texts", "--print", "count", "--limit", "2"]).contains("no limit"));
     assert_eq!(serve.ok(&["put", "texts", "1", "short"]), "replaced, version 4\n");
     assert_eq!(serve.ok(&["floor", "texts", "1"]), "1\tshort\n");
     assert_eq!(serve.ok(&["delete", "texts", "2"]), "removed 1 of 1\n");

@@ -67,6 +67,19 @@ class KeyedTable(ABC):
         found = self._native.get(self._key(key))
         return None if found is None else found[1]
 
+    def scan_keys(
+        self, start: Any = None, stop: Any = None, *, limit: int | None = None, reverse: bool = False
+    ) -> NDArray[Any]:
+        """The keys that `scan` finds, without their values. Of values of any length no block is read, unless pairs
+        have deadlines."""
+        keys = self._native.scan_keys(*self._range(start, stop, limit), reverse)
+        return np.frombuffer(keys, self._key_dtype)
+
+    def count(self, start: Any = None, stop: Any = None) -> int:
+        """How many keys there are from `start` on and below `stop`. It looks at all of them, as `scan_keys` does."""
+        first, end, _ = self._range(start, stop, None)
+        return self._native.count(first, end)
+
     # Writes of one pair.
 
     def put(self, key: Any, value: Any) -> int:
@@ -130,8 +143,13 @@ class KeyedTable(ABC):
     def __iter__(self) -> Iterator[Any]:
         """Its keys, in their order. They are fetched in pages: each was there at an instant meanwhile, none is
         skipped and none comes twice. It is no snapshot."""
-        for keys, _ in self._pages():
+        keys = self.scan_keys(limit=_PAGE_PAIRS)
+        while len(keys):
             yield from keys
+            last = keys[-1]
+            keys = self.scan_keys(last, limit=_PAGE_PAIRS)
+            # It comes first again, if nobody has removed it.
+            keys = keys[int(len(keys) > 0 and keys[0] == last) :]
 
     def keys(self) -> Iterator[Any]:
         """Its keys, as ``iter(table)``."""

@@ -54,6 +54,9 @@ fn reads_leave_out_what_has_ended(engine: &'static EngineKind) {
         let expected: Vec<_> = lasting.iter().map(|number| (key_of(*number), value(*number))).collect();
         let found = session.scan(..).map(|pair| pair.expect("a pair"));
         assert!(found.map(|(key, entry)| (key, entry.value.to_vec())).eq(expected.iter().cloned()));
+        assert_eq!(session.count(..).expect("a count"), lasting.len() as u64);
+        let found = session.keys_descending(..).map(|key| key.expect("a key"));
+        assert!(found.eq(lasting.iter().rev().map(|number| key_of(*number))));
         let found = session.scan_descending(..).map(|pair| pair.expect("a pair"));
         assert!(found.map(|(key, entry)| (key, entry.value.to_vec())).eq(expected.into_iter().rev()));
         let mut pairs = Pairs::default();

@@ -101,6 +101,10 @@ fn check_reads<K: Key>(session: &mut Session<K>, model: &Model, random: &mut Spl
 
     let down: Vec<_> = session.scan_descending(range).map(|pair| pair.unwrap().0.encode()).collect();
     assert!(down.iter().rev().eq(found.iter().map(|(key, _)| key)));
+    let keys_up: Vec<_> = session.keys(range).map(|key| key.unwrap().encode()).collect();
+    assert!(keys_up.iter().eq(found.iter().map(|(key, _)| key)));
+    assert!(session.keys_descending(range).map(|key| key.unwrap().encode()).eq(down));
+    assert_eq!(session.count(range).unwrap(), found.len() as u64);
     check_neighbours(session, model, &keys);
 
     let scans: Vec<(K, usize)> = (0..20).map(|_| (random_key(random), random.below(40) as usize)).collect();
@@ -318,4 +322,28 @@ fn sessions_share_one_cache_and_threads_one_client() {
             });
         }
     });
+}
+
+/// Keys of values of any length are read without the values.
+#[test]
+fn keys_alone_cost_no_blocks() {
+    const VALUE_BYTES: usize = 2_000;
+    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
+    let table = store.connect().create_blocks_table::<u64>("t").unwrap();
+    let mut session = table.session(Options::default()).unwrap();
+    for key in 0..1_000 {
+        session.put(key, &[7; VALUE_BYTES]).unwrap();
+    }
+    let read_bytes = |session: &mut Session<u64>, scan: &dyn Fn(&mut Session<u64>) -> usize| {
+        let before = session.meters().read_bytes;
+        assert_eq!(scan(session), 1_000);
+        (session.meters().read_bytes - before) as usize
+    };
+    for _ in 0..2 {
+        let of_keys = read_bytes(&mut session, &|session| session.keys(..).count());
+        let of_pairs = read_bytes(&mut session, &|session| session.scan(..).count());
+        assert!(of_pairs > 1_000 * VALUE_BYTES && of_keys < of_pairs / 10, "{of_keys} B, {of_pairs} B");
+    }
+    assert_eq!(session.count(250..).unwrap(), 750);
+    assert!(session.keys_descending(..3).map(Result::unwrap).eq([2, 1, 0]));
 }

@@ -250,4 +250,18 @@ impl<Q: QueuePair> Ordered<Q> for XBlocks {
         self.found_pairs = found;
         Ok(())
     }
+
+    /// References say all that there is to say of keys: no block is READ.
+    fn scan_keys(
+        &mut self,
+        queues: &mut [Q],
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError> {
+        self.counters.scans += scans.len() as u64;
+        self.references.scan_batch(queues, direction, scans, pairs)?;
+        pairs.drop_values();
+        Ok(())
+    }
 }
