@@ -73,6 +73,7 @@ impl Background {
             }
         }
         again_at = again_at.into_iter().chain(self.scrub.step(now, &self.view, self.processor_time)).min();
+        self.state.set_damage_found(self.scrub.found());
         if is_working { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }

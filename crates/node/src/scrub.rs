@@ -44,9 +44,16 @@ pub(crate) struct Scrub {
     begins_at: Option<MonotonicNs>,
     /// Where the pass under way goes on, and when.
     place: Option<(TableId, u64, MonotonicNs)>,
+    /// Pieces of all passes that met what nobody can repair.
+    found: u64,
 }
 
 impl Scrub {
+    /// How often a pass has met what nobody can repair: the same again with each pass, while it is there.
+    pub(crate) fn found(&self) -> u64 {
+        self.found
+    }
+
     /// Does the piece that is due, if one is. Returns when the next piece of this pass is.
     /// `processor_time` is what the thread has used so far.
     pub(crate) fn step(
@@ -74,6 +81,7 @@ impl Scrub {
         let used = processor_time().saturating_sub(start);
         if let Some(damage) = checked.as_ref().and_then(|checked| checked.damage.as_ref()) {
             report(damage);
+            self.found += 1;
         }
         // The piece took at least its processor time.
         let again_at = now.plus(used + PIECE_PAUSE.max(used * PAUSE_BY_PIECE));

@@ -41,6 +41,7 @@ pub struct NodeState {
     pub(crate) started: MonotonicNs,
     calls: AtomicU64,
     operations: AtomicU64,
+    damage_found: AtomicU64,
 }
 
 impl NodeState {
@@ -80,6 +81,7 @@ impl NodeState {
             started: now,
             calls: AtomicU64::new(0),
             operations: AtomicU64::new(0),
+            damage_found: AtomicU64::new(0),
         }))
     }
 
@@ -98,6 +100,12 @@ impl NodeState {
                 self.lease
             ));
         }
+    }
+
+    /// Notes how often passes have met what nobody can repair.
+    pub(crate) fn set_damage_found(&self, found: u64) {
+        // Relaxed: statistics.
+        self.damage_found.store(found, Ordering::Relaxed);
     }
 
     /// Wakes the background, if it sleeps.
@@ -129,6 +137,7 @@ impl NodeState {
             // Relaxed: statistics.
             calls: self.calls.load(Ordering::Relaxed),
             operations: self.operations.load(Ordering::Relaxed),
+            damage_found: self.damage_found.load(Ordering::Relaxed),
             compute_nodes: compute_nodes.connected(),
             fenced: compute_nodes.fenced(),
             data: self.durable.as_ref().map(|durable| durable.stats()),

@@ -181,6 +181,7 @@ fn a_pass_goes_on_behind_damaged_blocks() {
         of_value(key).fetch_xor(1 << 40, Ordering::Relaxed);
     }
     assert!((5..12).contains(&server.run_pass()), "three pieces, and one behind each that is damaged");
+    assert_eq!(server.state.stats(server.now).damage_found, 3);
     let mut get = |key: u64| {
         let mut frame = Vec::new();
         Request::get_values(&mut frame, table.id, &[key]);

@@ -27,6 +27,8 @@ pub struct NodeStats {
     pub calls: u64,
     /// Operations executed in those calls.
     pub operations: u64,
+    /// How often a pass over the tables met damage that nobody can repair; each pass counts it again.
+    pub damage_found: u64,
     /// Compute nodes connected now.
     pub compute_nodes: u64,
     /// Compute nodes fenced so far.

@@ -104,6 +104,7 @@ fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
             ("compute nodes", format!("{}, {} fenced", node.compute_nodes, node.fenced)),
             ("calls", HumanCount(node.calls).to_string()),
             ("operations in calls", HumanCount(node.operations).to_string()),
+            ("damage found", damage(node.damage_found)),
         ],
     )
 }
@@ -219,6 +220,14 @@ fn facts<const ROWS: usize>(title: &str, rows: [(&str, String); ROWS]) -> comfy_
         listing.add_row([what, &text]);
     }
     listing
+}
+
+/// What passes over the tables have met.
+fn damage(found: u64) -> String {
+    match found {
+        0 => "none".to_owned(),
+        times => format!("{} times: the server's stderr says where", HumanCount(times)),
+    }
 }
 
 fn duration(seconds: f64) -> String {
