@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error;
+use crate::server::ack_of;
 use crate::table::{Table, copied};
 use crate::typed_table::{self, Operations, Sizes};
 
@@ -52,10 +53,12 @@ impl Client {
         sample: &Bound<'_, PyAny>,
         value_type: &str,
         memory_bytes: Option<u64>,
+        ack: Option<&str>,
     ) -> PyResult<Table> {
         let client = self.client()?;
         let engine = engine.map(engine_of).transpose()?;
         let sample = copied::<u64>(py, sample)?;
+        let ack = ack.map(ack_of).transpose()?;
         let create = match kind {
             "u64" => typed_table::create::<u64>,
             "i64" => typed_table::create::<i64>,
@@ -65,7 +68,7 @@ impl Client {
         };
         let (value_bytes, has_blocks, ttl_ms) = values;
         let sizes = if has_blocks { Sizes::UpTo(value_bytes, ttl_ms) } else { Sizes::Each(value_bytes) };
-        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, memory_bytes)))
+        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, (memory_bytes, ack))))
     }
 
     /// Opens a table, whatever its keys are.

@@ -54,7 +54,7 @@ fn builder(
     Ok(builder)
 }
 
-fn ack_of(name: &str) -> PyResult<Ack> {
+pub(crate) fn ack_of(name: &str) -> PyResult<Ack> {
     match name {
         "durable" => Ok(Ack::Durable),
         "memory" => Ok(Ack::Memory),

@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, CacheStats, Client, EngineKind, Exchanges, Key, Lifetime, Neighbour, Operand, Options, Pairs,
-    Session, Table, TableError, TableOptions, ValueKind, WriteOperation, WriteOutcome,
+    Ack, Answers, CacheStats, Client, EngineKind, Exchanges, Key, Lifetime, Neighbour, Operand, Options,
+    Pairs, Session, Table, TableError, TableOptions, ValueKind, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
@@ -179,10 +179,10 @@ pub(crate) fn create<K: NumpyKey>(
     engine: Option<&'static EngineKind>,
     sample: &[u64],
     value_type: &str,
-    memory_bytes: Option<u64>,
+    (memory_bytes, ack): (Option<u64>, Option<Ack>),
 ) -> Result<Box<dyn Operations>, TableError> {
     let (sample, value_type) = (typed::<K>(sample), value_type.to_owned());
-    let options = TableOptions { engine, sample, value_type, memory_bytes };
+    let options = TableOptions { engine, sample, value_type, memory_bytes, ack };
     let table = match sizes {
         Sizes::Each(bytes) => client.create_table_with::<K>(name, bytes, &options)?,
         Sizes::UpTo(bytes, ttl_ms) => {

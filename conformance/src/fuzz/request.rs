@@ -4,9 +4,9 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind, LockSeen,
-    OPERATIONS_MAX, PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine, TableId,
-    TableLayout, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation,
+    Ack, Blocks, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind,
+    LockSeen, OPERATIONS_MAX, PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine,
+    TableId, TableLayout, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -191,7 +191,8 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
     let value_type = String::from_utf8_lossy(source.take(length_bytes)).into_owned();
     let name = String::from_utf8_lossy(source.rest()).into_owned();
     let memory_bytes = length_bytes.is_multiple_of(3).then_some(u64::MAX >> length_bytes);
-    TableDefinition { name, key_kind, values, value_type, memory_bytes }
+    let ack = [None, Some(Ack::Durable), Some(Ack::Memory)][length_bytes % 3];
+    TableDefinition { name, key_kind, values, value_type, memory_bytes, ack }
 }
 
 fn strange_name(source: &mut Source<'_>) -> String {

@@ -194,8 +194,9 @@ impl Client {
         options: &TableOptions<K>,
     ) -> Result<Table<K>, TableError> {
         let value_type = options.value_type.clone();
-        let (name, memory_bytes) = (name.to_owned(), options.memory_bytes);
-        let definition = TableDefinition { name, key_kind: K::KIND, values, value_type, memory_bytes };
+        let TableOptions { memory_bytes, ack, .. } = *options;
+        let (name, key_kind) = (name.to_owned(), K::KIND);
+        let definition = TableDefinition { name, key_kind, values, value_type, memory_bytes, ack };
         let sample = options.sample.iter().map(|key| key.encode()).collect();
         Table::new(self.inner.create_table(NewTable { definition, engine: options.engine, sample })?)
     }

@@ -1,6 +1,7 @@
 //! Which engine a new table is of.
 
 use farsight_client::EngineKind;
+use farsight_protocol::Ack;
 
 /// What may be said of a new table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,10 +18,12 @@ pub struct TableOptions<K> {
     /// Bytes of each of its regions on a node at most: of its leaves, and of its blocks or objects. From
     /// 2 MiB to what the node gives any table, which is what it gets without a number here.
     pub memory_bytes: Option<u64>,
+    /// When its writes are acknowledged, at a server with a directory of data; without it as the server says.
+    pub ack: Option<Ack>,
 }
 
 impl<K> Default for TableOptions<K> {
     fn default() -> Self {
-        Self { engine: None, sample: Vec::new(), value_type: String::new(), memory_bytes: None }
+        Self { engine: None, sample: Vec::new(), value_type: String::new(), memory_bytes: None, ack: None }
     }
 }

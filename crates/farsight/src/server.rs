@@ -10,8 +10,8 @@ use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{TcpHost, Tls, Waiting};
 use farsight_layout::FORMAT_VERSION;
-use farsight_node::{Ack, DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
-use farsight_protocol::NodeStats;
+use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
+use farsight_protocol::{Ack, NodeStats};
 
 use crate::{DefaultSocketError, Endpoint, Epoch, ServerUrl, default_socket};
 

@@ -76,7 +76,8 @@ impl Calls {
         let mut call = Call { client, scratch, answer, message_bytes_max, ticket, late_replies, when };
         let table = self.view.get(table)?;
         table.check(&request, call.room_bytes())?;
-        let submitted = self.state.durable.as_ref().and_then(|log| log.submit(&request, frame, &mut call));
+        let submitted =
+            self.state.durable.as_ref().and_then(|log| log.submit(&request, frame, table.ack(), &mut call));
         let executed = submitted.unwrap_or_else(|| table.hosted().execute(&request, &mut call))?;
         if executed.wakes_background {
             self.state.background.raise();

@@ -23,7 +23,7 @@ use farsight_base::ClientId;
 use farsight_durability::disk::Disk;
 use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
 use farsight_protocol::{
-    DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, ReplyWriter, Request, ServerError, TableId,
+    Ack, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, ReplyWriter, Request, ServerError, TableId,
     TableLayout, WriteOperation, padded,
 };
 
@@ -41,17 +41,6 @@ const SETTLE_MAX: Duration = Duration::from_secs(60);
 const OUTCOME_BYTES: usize = 8;
 /// Words of the room that is kept for a refusal.
 const REFUSAL_WORDS: usize = 64;
-
-/// When a write is acknowledged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ack {
-    /// When it is durable: a crash of the machine loses nothing that anybody was told or has read.
-    #[default]
-    Durable,
-    /// When it is in memory and handed to the system. A crash of the process loses nothing, one of the
-    /// machine the last moments: about 50 ms.
-    Memory,
-}
 
 /// Where a node keeps its tables.
 #[derive(Clone)]
@@ -131,11 +120,13 @@ impl Durable {
         Snapshots::new(Arc::clone(state), Arc::clone(self))
     }
 
-    /// Takes a call that writes, if it is one: it is answered later. `frame` are its bytes.
+    /// Takes a call that writes, if it is one: it is answered later. `frame` are its bytes, `ack` is what its
+    /// table says of acknowledgements.
     pub(crate) fn submit(
         &self,
         request: &Request<'_>,
         frame: &[u8],
+        ack: Option<Ack>,
         call: &mut Call<'_, '_>,
     ) -> Option<Result<Executed, ServerError>> {
         // What is answered is not known yet; its room is.
@@ -160,7 +151,7 @@ impl Durable {
         let answer_words = (answer_bytes / 8).max(REFUSAL_WORDS);
         call.answer.push_words(std::iter::repeat_n(0, answer_words));
         let waiting =
-            WaitingCall { client: call.client, request: frame.to_vec(), reply: call.answer_later() };
+            WaitingCall { client: call.client, ack, request: frame.to_vec(), reply: call.answer_later() };
         self.queue.push(Due::Call(waiting));
         Some(Ok(Executed::operations(operations as u64)))
     }
@@ -217,6 +208,7 @@ impl Durable {
         let created = self.store().change(|catalogue| {
             catalogue.next_table = catalogue.next_table.max(id.0 + 1);
             catalogue.tables.insert(id.0, table);
+            catalogue.acknowledges_early |= layout.definition.ack == Some(Ack::Memory);
         });
         created.map_err(|error| refused(&error))
     }

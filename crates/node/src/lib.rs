@@ -65,7 +65,7 @@ pub use answer::answer;
 pub use background::{Background, BackgroundState};
 pub use bulk_load::{Loader, Loading, Piece};
 pub use call::Calls;
-pub use durable::{Ack, DataOptions, Sequencer, Snapshots};
+pub use durable::{DataOptions, Sequencer, Snapshots};
 pub use engine::{
     BackgroundWork, Call, Executed, FindHosting, HostedStats, HostedTable, Hosting, NodeEngine, NodeEngines,
     Scratch,

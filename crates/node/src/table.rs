@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_protocol::{
-    ErrorCode, INTEGER_BYTES, Operand, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo,
+    Ack, ErrorCode, INTEGER_BYTES, Operand, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo,
     TableLayout, TableStats, WriteOperation, padded,
 };
 
@@ -46,6 +46,11 @@ impl Table {
     /// Its number.
     pub(crate) fn id(&self) -> TableId {
         self.info.id
+    }
+
+    /// When its writes are acknowledged, if it says so.
+    pub(crate) fn ack(&self) -> Option<Ack> {
+        self.info.definition.ack
     }
 
     /// Its name, which may change.

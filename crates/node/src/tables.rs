@@ -23,8 +23,8 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    Blocks, ErrorCode, HEADER_BYTES, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId,
-    TableLayout,
+    Ack, Blocks, ErrorCode, HEADER_BYTES, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition,
+    TableId, TableLayout,
 };
 
 use crate::durable::{self, Durable};
@@ -161,6 +161,7 @@ impl Tables {
         let hosting = self.hosting(&layout, &place)?;
         check_limit(listeners, &layout)?;
         self.check_memory(&layout)?;
+        self.check_ack(&layout)?;
         self.check_place(&place)?;
         let _changing = lock(&self.changing);
         if let Some(own) = self.place().filter(|own| **own != place) {
@@ -199,6 +200,19 @@ impl Tables {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a promise that a node without a disk cannot keep.
+    fn check_ack(&self, layout: &TableLayout) -> Result<(), ServerError> {
+        let TableDefinition { name, ack, .. } = &layout.definition;
+        if *ack != Some(Ack::Durable) || self.durable.is_some() {
+            return Ok(());
+        }
+        let text = format!(
+            "table {name:?} is to acknowledge what is durable, and this node keeps nothing on a disk: start it with \
+             --data DIR"
+        );
+        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     /// Makes a table again that a node's directory of data names.

@@ -16,10 +16,10 @@ use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_durability::LogOptions;
 use farsight_durability::disk::{Disk, Fault, SimulatedDisk};
 use farsight_index::EngineKind;
-use farsight_node::{Ack, DataOptions, Node, NodeHandle, NodeOptions};
+use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions};
 use farsight_protocol::{
-    ControlRequest, ErrorCode, PoolPlace, TableDefinition, TableInfo, TableLayout, ValueKind, WriteOperation,
-    WriteOutcome,
+    Ack, ControlRequest, ErrorCode, PoolPlace, TableDefinition, TableInfo, TableLayout, ValueKind,
+    WriteOperation, WriteOutcome,
 };
 
 /// Programs of a run that crash at each operation of the disk.

@@ -7,21 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::local_host::{LocalClient, LocalHost};
-use common::talk::{create_at, definition};
+use common::stepped::SteppedNode;
+use common::talk::definition;
 use farsight_base::LeafNumber;
-use farsight_base::clock::{MonotonicNs, UnixTime};
+use farsight_base::clock::UnixTime;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_durability::LogOptions;
 use farsight_durability::disk::SimulatedDisk;
 use farsight_index::{Decision, HeldPair, NewValue, decide_parts};
 use farsight_layout::Deadline;
-use farsight_node::{
-    Ack, Background, BackgroundState, DataOptions, NodeOptions, NodeState, Sequencer, Worker,
-};
+use farsight_node::{DataOptions, NodeOptions};
 use farsight_protocol::{
-    ErrorCode, Operand, PairsReader, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind,
+    Ack, ErrorCode, Operand, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind,
     WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
@@ -60,71 +58,9 @@ fn expiring(name: &str) -> TableDefinition {
     TableDefinition { values: ValueKind::blocks(1_000).expiring(0), ..definition(name, 8) }
 }
 
-/// A node whose steps the test takes, in the test's own thread.
-struct Stepped {
-    state: Arc<NodeState>,
-    worker: Worker,
-    sequencer: Option<Sequencer>,
-    background: Background,
-    client: LocalClient,
-    now: MonotonicNs,
-}
-
-impl Stepped {
-    fn start(options: &NodeOptions) -> Self {
-        let host = LocalHost::new();
-        let state = NodeState::new(vec![host.clone()], options, MonotonicNs(0)).expect("a node");
-        let sequencer = state.recover().expect("what a restart finds");
-        let worker = Worker::open(&state, 0, "the worker").expect("a worker");
-        // As long as a step takes by the node's clock.
-        let background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
-        Self { state, worker, sequencer, background, client: host.connect(), now: MonotonicNs(0) }
-    }
-
-    fn call(&mut self, frame: &[u8]) -> Vec<u8> {
-        self.client.send(frame);
-        self.now = self.now.plus(Duration::from_micros(10));
-        self.worker.step(self.now, 16);
-        if let Some(sequencer) = &mut self.sequencer {
-            sequencer.step();
-            // What it answered is sent.
-            self.worker.step(self.now, 16);
-        }
-        self.client.receive()
-    }
-
-    fn create(&mut self, definition: TableDefinition) -> TableInfo {
-        let mut frame = Vec::new();
-        Request::control(&mut frame, &create_at(self.state.epoch().0, definition));
-        let reply = self.call(&frame);
-        Reply::decode(&reply).expect("a reply").expect("a table").control().expect("its description")
-    }
-
-    /// What is stored of a value of any length, and its version.
-    fn stored(&mut self, table: &TableInfo, key: u64) -> Option<(u64, Vec<u8>)> {
-        let mut frame = Vec::new();
-        Request::get_values(&mut frame, table.id, &[key]);
-        let reply = self.call(&frame);
-        let reply = Reply::decode(&reply).expect("a reply").expect("an answer");
-        let (version, value) = PairsReader::of_any_length(reply.words().unwrap()).value().unwrap();
-        (version != 0).then(|| (version, value.to_vec()))
-    }
-
-    /// Lets so much time pass for the background.
-    fn rest(&mut self, duration: Duration) {
-        let end = self.now.plus(duration);
-        while self.now < end {
-            self.now = match self.background.step(self.now, 16) {
-                BackgroundState::Idle { again_at } => again_at.map_or(end, |at| at.min(end)),
-                BackgroundState::Working => self.now.plus(Duration::from_micros(100)),
-            };
-        }
-    }
-}
-
 /// One write, and the value before.
 fn write(
-    node: &mut Stepped,
+    node: &mut SteppedNode,
     table: &TableInfo,
     (operation, key, operand): (WriteOperation, u64, &[u8]),
 ) -> (WriteOutcome, Option<Vec<u8>>) {
@@ -200,7 +136,7 @@ impl Run {
     }
 
     /// Does one write and judges its outcome.
-    fn step(&mut self, node: &mut Stepped, table: &TableInfo, key: u64) {
+    fn step(&mut self, node: &mut SteppedNode, table: &TableInfo, key: u64) {
         let (operation, operand, argument, value) = self.any_write(key);
         let (deadline, now_ms) = (self.any_deadline(), self.clock.now_ms());
         let mut sent = Vec::new();
@@ -239,7 +175,7 @@ impl Run {
     }
 
     /// A write of some key; then now and then time passes, and the background works.
-    fn write_and_wait(&mut self, node: &mut Stepped, table: &TableInfo) {
+    fn write_and_wait(&mut self, node: &mut SteppedNode, table: &TableInfo) {
         let key = self.random.below(KEYS);
         self.step(node, table, key);
         if self.random.below(10) == 0 {
@@ -251,7 +187,7 @@ impl Run {
     }
 
     /// What the table has is what was written last; what has ended may be gone.
-    fn check(&self, node: &mut Stepped, table: &TableInfo, keys: u64) {
+    fn check(&self, node: &mut SteppedNode, table: &TableInfo, keys: u64) {
         let now_ms = self.clock.now_ms();
         for key in 0..keys {
             let found = node.stored(table, key);
@@ -286,7 +222,7 @@ fn every_write_finds_a_pair_absent_from_its_deadline_on() {
 fn write_at_random() {
     let clock = SetClock::new();
     let mut run = fresh_run("in memory", &clock);
-    let mut node = Stepped::start(&options(&clock, None));
+    let mut node = SteppedNode::start(&options(&clock, None));
     let table = node.create(expiring("ending"));
     for step in 0..20_000 {
         run.write_and_wait(&mut node, &table);
@@ -307,7 +243,7 @@ fn restart_at_random() {
     let clock = SetClock::new();
     let mut run = fresh_run("durable", &clock);
     let mut disk = SimulatedDisk::default();
-    let mut node = Stepped::start(&options(&clock, Some(&disk)));
+    let mut node = SteppedNode::start(&options(&clock, Some(&disk)));
     let table = node.create(expiring("ending"));
     for life in 0..6 {
         for _ in 0..600 {
@@ -318,14 +254,14 @@ fn restart_at_random() {
         disk = disk.crash(life);
         // Some time passes meanwhile.
         clock.advance(run.random.below(60));
-        node = Stepped::start(&options(&clock, Some(&disk)));
+        node = SteppedNode::start(&options(&clock, Some(&disk)));
         run.check(&mut node, &table, KEYS);
     }
 }
 
 #[test]
 fn operands_without_deadlines_are_refused() {
-    let mut node = Stepped::start(&options(&SetClock::new(), None));
+    let mut node = SteppedNode::start(&options(&SetClock::new(), None));
     let with = node.create(expiring("with"));
     let values = ValueKind::blocks(1_000);
     let without = node.create(TableDefinition { values, ..definition("without", 8) });
@@ -350,7 +286,7 @@ fn operands_without_deadlines_are_refused() {
 #[test]
 fn the_background_gives_back_what_has_ended() {
     let clock = SetClock::new();
-    let mut node = Stepped::start(&options(&clock, None));
+    let mut node = SteppedNode::start(&options(&clock, None));
     let table = node.create(expiring("ending"));
     let deadline = Deadline(clock.now_ms() + 100);
     for keys in (0..6_000_u64).collect::<Vec<_>>().chunks(100) {

@@ -1,5 +1,7 @@
 //! The catalogue: which tables a node has.
 
+use std::fmt;
+
 use farsight_base::{LINE_BYTES, RegionId};
 use farsight_layout::{DEADLINE_BYTES, SHORT_VALUE_BYTES};
 use serde::{Deserialize, Serialize};
@@ -34,8 +36,8 @@ pub enum KeyKind {
     Bytes8,
 }
 
-impl std::fmt::Display for KeyKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::U64 => "u64",
             Self::I64 => "i64",
@@ -137,8 +139,8 @@ impl ValueKind {
     }
 }
 
-impl std::fmt::Display for ValueKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for ValueKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(bytes) => write!(f, "{bytes} B"),
             Self::Blocks { max_bytes, .. } => write!(f, "up to {max_bytes} B"),
@@ -160,30 +162,53 @@ pub struct TableDefinition {
     pub value_type: String,
     /// Bytes of each of its regions on a node at most; `None`: as many as the node gives a table.
     pub memory_bytes: Option<u64>,
+    /// When its writes are acknowledged, at a node with a disk; `None`: as the node says.
+    pub ack: Option<Ack>,
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Ack {
+    /// When it is durable: a crash of the machine loses nothing that anybody was told or has read.
+    #[default]
+    Durable,
+    /// When it is in memory and handed to the system. A crash of the process loses nothing, one of the
+    /// machine the last moments: about 50 ms.
+    Memory,
+}
+
+impl fmt::Display for Ack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Durable => "durable",
+            Self::Memory => "memory",
+        })
+    }
 }
 
 impl TableDefinition {
     /// A table of values of one size, of which nothing more is said.
     pub fn new(name: impl Into<String>, key_kind: KeyKind, value_bytes: u16) -> Self {
         let values = ValueKind::Fixed(value_bytes);
-        Self { name: name.into(), key_kind, values, value_type: String::new(), memory_bytes: None }
+        Self { name: name.into(), key_kind, values, value_type: String::new(), memory_bytes: None, ack: None }
     }
 
-    /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values, or of
-    /// memory, takes any.
+    /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values, of
+    /// memory or of acknowledgements, takes any.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Self) -> bool {
-        let Self { name, key_kind, values, value_type, memory_bytes } = wanted;
+        let Self { name, key_kind, values, value_type, memory_bytes, ack } = wanted;
         (&self.name, self.key_kind, self.values) == (name, *key_kind, *values)
             && (value_type.is_empty() || self.value_type == *value_type)
             && (memory_bytes.is_none() || self.memory_bytes == *memory_bytes)
+            && (ack.is_none() || self.ack == *ack)
     }
 
-    /// True if who works with a table that is defined so can go on with the `other`: they differ in memory at
-    /// most.
+    /// True if who works with a table that is defined so can go on with the `other`: they differ in memory
+    /// and acknowledgements at most.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
-        *self == Self { memory_bytes: self.memory_bytes, ..other.clone() }
+        *self == Self { memory_bytes: self.memory_bytes, ack: self.ack, ..other.clone() }
     }
 
     /// Checks what a client may choose freely: the name ([`check_table_name`]), and that of the type of
@@ -208,9 +233,9 @@ impl TableDefinition {
     }
 }
 
-impl std::fmt::Display for TableDefinition {
+impl fmt::Display for TableDefinition {
     /// What it holds.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys and values of {}", self.key_kind, self.values)?;
         match self.values.expiry() {
             None => {}
@@ -220,7 +245,10 @@ impl std::fmt::Display for TableDefinition {
         if !self.value_type.is_empty() {
             write!(f, " of type {:?}", self.value_type)?;
         }
-        self.memory_bytes.map_or(Ok(()), |bytes| write!(f, " in regions of {bytes} B"))
+        if let Some(bytes) = self.memory_bytes {
+            write!(f, " in regions of {bytes} B")?;
+        }
+        self.ack.map_or(Ok(()), |ack| write!(f, ", acknowledged when {ack}"))
     }
 }
 

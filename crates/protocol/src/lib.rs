@@ -29,7 +29,7 @@ mod value_entries;
 mod wire;
 
 pub use catalogue::{
-    Expiry, KeyKind, RegionInfo, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, TableLayout,
+    Ack, Expiry, KeyKind, RegionInfo, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, TableLayout,
     VALUE_TYPE_BYTES_MAX, ValueKind, check_table_name,
 };
 pub use control::ControlRequest;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use farsight::{EngineKind, KeyKind, TableOptions, VALUE_BYTES_MAX, VALUE_BYTES_MIN, ValueKind};
+use farsight::{Ack, EngineKind, KeyKind, TableOptions, VALUE_BYTES_MAX, VALUE_BYTES_MIN, ValueKind};
 
+use crate::commands::serve::AckName;
 use crate::connection::Connection;
 use crate::duration;
 use crate::key_text::TextKey;
@@ -26,6 +27,7 @@ Examples:
   farsight create temperatures --keys f64 --value-size 32
   farsight create texts --values blocks
   farsight create tokens --values blocks --ttl 1d
+  farsight create clicks --ack memory            # at a server with --data
   farsight create sessions --engine flexkv --values blocks --memory 1G
   farsight create prices --engine xstore-d --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Create {
@@ -51,6 +53,9 @@ pub(crate) struct Create {
     /// [default: that]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
+    /// When a write is acknowledged, at a server with --data [default: as `serve --ack` says]
+    #[arg(long, value_enum)]
+    ack: Option<AckName>,
     /// Who does what with it. FlexKV keeps no order: no scans. In XStore-D each memory node gets a range of
     /// the kind's whole space of keys, all of one width. `farsight load --engine xstore-d`
     /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool]
@@ -128,8 +133,8 @@ impl KindCommand for Create {
     type Output = ExitCode;
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
-        let (engine, memory_bytes) = (self.engine, self.memory);
-        let options = TableOptions::<K> { engine, memory_bytes, ..TableOptions::default() };
+        let (engine, memory_bytes, ack) = (self.engine, self.memory, self.ack.map(Ack::from));
+        let options = TableOptions::<K> { engine, memory_bytes, ack, ..TableOptions::default() };
         let mut values = self.values.of(self.value_size, self.engine)?;
         if let Some(ttl) = self.ttl {
             ensure!(values.are_blocks(), "values of one size have no deadlines: add --values blocks");

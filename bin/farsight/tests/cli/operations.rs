@@ -57,7 +57,7 @@ fn pairs_are_put_got_scanned_and_deleted() {
 }
 
 #[test]
-fn a_table_is_made_with_less_memory_than_others() {
+fn a_table_says_its_memory_and_when_it_acknowledges() {
     let serve = Serve::start();
     serve.ok(&["create", "small", "--memory", "2M"]);
     serve.ok(&["create", "usual"]);
@@ -66,6 +66,9 @@ fn a_table_is_made_with_less_memory_than_others() {
     assert!(small.contains("2.00 MiB"), "{tables}");
     let refused = serve.run(&["create", "vast", "--memory", "1000T"]);
     assert!(refused.error.contains("this node gives 2097152 to"), "{}", refused.error);
+    serve.ok(&["create", "quick", "--ack", "memory"]);
+    let no_disk = serve.run(&["create", "safe", "--ack", "durable"]);
+    assert!(no_disk.error.contains("start it with --data DIR"), "{}", no_disk.error);
     let other = serve.run(&["create", "small", "--memory", "3M"]);
     assert!(other.error.contains("exists"), "{}", other.error);
 }

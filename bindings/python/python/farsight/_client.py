@@ -76,6 +76,7 @@ class Client:
         value_bytes_max: int | None = None,
         ttl: _convert.Lifetime | None = None,
         memory_bytes: int | None = None,
+        ack: Literal["durable", "memory"] | None = None,
     ) -> ValuesTable[bytes]: ...
 
     @overload
@@ -90,6 +91,7 @@ class Client:
         value_bytes_max: int | None = None,
         ttl: _convert.Lifetime | None = None,
         memory_bytes: int | None = None,
+        ack: Literal["durable", "memory"] | None = None,
     ) -> ValuesTable[str]: ...
 
     @overload
@@ -102,6 +104,7 @@ class Client:
         engine: Engine | None = None,
         sample: ArrayLike = (),
         memory_bytes: int | None = None,
+        ack: Literal["durable", "memory"] | None = None,
     ) -> Table: ...
 
     def create_table(
@@ -115,6 +118,7 @@ class Client:
         value_bytes_max: int | None = None,
         ttl: _convert.Lifetime | None = None,
         memory_bytes: int | None = None,
+        ack: Literal["durable", "memory"] | None = None,
     ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Makes a table, or opens the one that is already defined so.
 
@@ -131,6 +135,9 @@ class Client:
 
         `memory_bytes` is what the table's leaves may take on each node, and as much its blocks: 2 MiB to what the
         node gives any table, which is what it gets without it.
+
+        `ack` says when a write is acknowledged at a server with a directory of data: when it is durable, or when it
+        is in memory. Without it the server says.
 
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
@@ -151,7 +158,7 @@ class Client:
             if default_ms == 0 and ttl != math.inf:
                 raise ValueError(f"pairs of a table stay for 1 ms at least, not {ttl!r}")
             sizes = (value_bytes_max or 0, True, default_ms)
-            native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes)
+            native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack)
             return ValuesTable(self, native, value)
         if value_bytes_max is not None:
             raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
@@ -159,7 +166,7 @@ class Client:
             raise TypeError(f"pairs with values of {value} have no deadlines: ttl is for bytes and str")
         dtype = _convert.value_dtype(value)
         named = _convert.type_name(dtype)
-        native = self._native.create_table(name, kind, (dtype.itemsize, False, None), engine, bits, named, memory_bytes)
+        native = self._native.create_table(name, kind, (dtype.itemsize, False, None), engine, bits, named, memory_bytes, ack)
         return Table(self, native, dtype)
 
     @overload

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_durability::LogPosition;
-use farsight_protocol::{ErrorCode, ServerError};
+use farsight_protocol::{Ack, ErrorCode, ServerError};
 
 use crate::LateReply;
 use crate::signal::Signal;
@@ -33,6 +33,8 @@ pub(super) enum Due {
 /// A call that writes, as it came.
 pub(super) struct WaitingCall {
     pub(super) client: ClientId,
+    /// When it is acknowledged, if its table says so; else as the node says.
+    pub(super) ack: Option<Ack>,
     pub(super) request: Vec<u8>,
     pub(super) reply: LateReply,
 }

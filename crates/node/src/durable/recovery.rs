@@ -6,9 +6,9 @@ use farsight_base::LeafNumber;
 use farsight_base::report::report;
 use farsight_durability::{CatalogueTable, DurabilityError, Log, Record, Recovered, Recovering, recover};
 use farsight_layout::value_block::RecordKind;
-use farsight_protocol::{PoolPlace, ServerError, TableId, TableLayout};
+use farsight_protocol::{Ack, PoolPlace, ServerError, TableId, TableLayout};
 
-use super::{Ack, Sequencer};
+use super::Sequencer;
 use crate::NodeState;
 use crate::logged::VersionedLoad;
 use crate::table::Table;

@@ -8,6 +8,9 @@
 //! 3. It applies the writes: from now on clients see them.
 //! 4. It answers.
 //!
+//! A group has one way to be acknowledged: durable, as above, or *memory*, where step 2 leaves the log to
+//! the system. Calls to tables of memory are taken first. Calls to one table keep their order.
+//!
 //! Nothing can fail behind step 2. If something does, that is a bug: the node refuses every call, and a
 //! restart finds the group in the log. If the disk fails, nobody knows what is in the log: the node refuses
 //! every call, too.
@@ -17,12 +20,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_durability::{DurabilityError, Log};
-use farsight_protocol::{ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
+use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
 use super::group::{Entries, Group};
 use super::load::LoggedLoad;
 use super::queue::{Due, WaitingCall};
-use super::{Ack, Durable, refused};
+use super::{Durable, refused};
 use crate::bulk_load::{Loading, Piece};
 use crate::tables::View;
 use crate::{LateReply, NodeState, Stop};
@@ -43,6 +46,8 @@ pub struct Sequencer {
     log: Log,
     view: View,
     group: Group,
+    /// How the group is acknowledged.
+    group_ack: Ack,
     loads: BTreeMap<TableId, Loading<LoggedLoad>>,
     /// Since when something appended is not durable, and how much had been appended when all was.
     unsynced_since: Option<Instant>,
@@ -52,7 +57,9 @@ pub struct Sequencer {
 impl Sequencer {
     pub(super) fn new(state: Arc<NodeState>, durable: Arc<Durable>, log: Log) -> Self {
         durable.set_position(log.position(), log.appended_bytes());
+        let group_ack = durable.ack;
         Self {
+            group_ack,
             state,
             durable,
             log,
@@ -91,7 +98,10 @@ impl Sequencer {
                 break;
             }
             is_any = true;
-            for work in work {
+            let waits_for_disk =
+                |due: &Due| !matches!(due, Due::Call(call) if self.ack_of(call) == Ack::Memory);
+            let (later, first): (Vec<_>, Vec<_>) = work.into_iter().partition(waits_for_disk);
+            for work in first.into_iter().chain(later) {
                 self.take(work);
             }
         }
@@ -103,6 +113,11 @@ impl Sequencer {
             self.fail_if(synced.err());
         }
         is_any
+    }
+
+    /// When a call is acknowledged.
+    fn ack_of(&self, call: &WaitingCall) -> Ack {
+        call.ack.unwrap_or(self.durable.ack)
     }
 
     /// Looks at the catalogue again if it has come to hold this table since the group began. A group is
@@ -130,7 +145,12 @@ impl Sequencer {
     }
 
     fn take_call(&mut self, call: WaitingCall) {
-        let WaitingCall { client, request, reply } = call;
+        let ack = self.ack_of(&call);
+        if ack != self.group_ack {
+            self.finish_group();
+            self.group_ack = ack;
+        }
+        let WaitingCall { client, request, reply, .. } = call;
         if let Err(error) = self.state.failure.check() {
             return reply.refuse(&error);
         }
@@ -226,7 +246,7 @@ impl Sequencer {
         if crate::injected::ANSWERED_BEFORE_SYNC.is_injected() {
             return Ok(());
         }
-        match self.durable.ack {
+        match self.group_ack {
             Ack::Durable => self.sync(),
             Ack::Memory => {
                 self.unsynced_since.get_or_insert_with(Instant::now);

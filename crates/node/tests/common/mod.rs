@@ -2,4 +2,5 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of these modules")]
 
 pub mod local_host;
+pub mod stepped;
 pub mod talk;
