@@ -312,7 +312,10 @@ impl WriteError {
         index: usize,
         operand: &[u8],
     ) -> Result<(), Self> {
-        let Some(Operand { argument, value }) = Operand::of_any_length(operation, operand) else {
+        // The caller of a fetch-and-add gives no deadline: the session does.
+        let is_whole = |parts: &Operand<'_>| operation != WriteOperation::FetchAdd || parts.value.is_empty();
+        let parts = Operand::of_any_length(operation, operand).filter(is_whole);
+        let Some(Operand { argument, value }) = parts else {
             let (table, got_bytes) = (table.to_owned(), operand.len());
             return Err(Self::WrongValueSize { table, index, expected: values, got_bytes });
         };

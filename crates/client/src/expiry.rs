@@ -14,6 +14,7 @@ use farsight_index::{Answers, Direction, EngineError, NoDeadline, Pairs, ScanReq
 use farsight_layout::Deadline;
 use farsight_protocol::{ErrorCode, Expiry, Operand, WriteOperation, WriteOutcome};
 
+use crate::reconnect::ATTEMPTS_MAX;
 use crate::server_time::ServerTime;
 use crate::session::Session;
 use crate::{OpenError, ReadError, WriteError};
@@ -171,7 +172,8 @@ impl Session {
         answers.take_deadlines(now_ms).map_err(|error| self.without_deadline(error))
     }
 
-    /// [`Session::scan_batch`] in a table whose pairs have deadlines.
+    /// [`Session::scan_batch`] in a table whose pairs have deadlines. It begins again if a server was started
+    /// again, or the table's name came to lead elsewhere, before it could go on.
     pub(crate) fn scan_lasting(
         &mut self,
         direction: Direction,
@@ -180,7 +182,24 @@ impl Session {
     ) -> Result<(), ReadError> {
         let mut stored = self.expiring.as_mut().map(|expiring| std::mem::take(&mut expiring.stored));
         let stored = stored.get_or_insert_default();
-        // It ends: a scan that goes on begins behind its last pair, or fails if the origin is another one.
+        let mut scanned = self.try_scan_lasting(direction, scans, stored, pairs);
+        for _ in 1..ATTEMPTS_MAX {
+            let Err(ReadError::ScanCut { .. } | ReadError::ScanMoved { .. }) = scanned else { break };
+            scanned = self.try_scan_lasting(direction, scans, stored, pairs);
+        }
+        if let Some(expiring) = &mut self.expiring {
+            expiring.stored = std::mem::take(stored);
+        }
+        scanned
+    }
+
+    fn try_scan_lasting(
+        &mut self,
+        direction: Direction,
+        scans: &[ScanRequest],
+        stored: &mut Pairs,
+        pairs: &mut Pairs,
+    ) -> Result<(), ReadError> {
         self.scan_stored(direction, scans, stored)?;
         let origin = self.origin();
         pairs.reset_any_length();
@@ -188,6 +207,7 @@ impl Session {
         for (index, scan) in scans.iter().enumerate() {
             let end = pairs.len().saturating_add(scan.limit);
             let mut rest = self.append_lasting((&*stored, index), (direction, *scan), pairs)?;
+            // It ends: a scan that goes on begins behind its last pair.
             while let Some(from) = rest.filter(|_| pairs.len() < end) {
                 let scan = ScanRequest { from, limit: end - pairs.len() };
                 self.scan_stored(direction, &[scan], &mut behind)?;
@@ -195,9 +215,6 @@ impl Session {
                 rest = self.append_lasting((&behind, 0), (direction, scan), pairs)?;
             }
             pairs.end_scan();
-        }
-        if let Some(expiring) = &mut self.expiring {
-            expiring.stored = std::mem::take(stored);
         }
         Ok(())
     }
