@@ -1,6 +1,8 @@
 //! The suite of the engine contract over XStore tables that a node keeps on a disk: all writes go by the log,
-//! and are answered later. Over each fabric that needs no device; of blocks, over shared memory.
+//! and are answered later. Over each fabric that needs no device; of blocks, with deadlines and without, over
+//! shared memory.
 
+use farsight_conformance::engine::blocks::WithDeadlines;
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::slow::Slow;
@@ -24,4 +26,10 @@ mod blocks {
     use super::*;
 
     farsight_conformance::block_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES));
+}
+
+mod blocks_with_deadlines {
+    use super::*;
+
+    farsight_conformance::block_suite!(WithDeadlines(PoolStore::durable(Shm::new(), TABLE_BYTES)));
 }

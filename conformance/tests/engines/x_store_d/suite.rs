@@ -1,6 +1,7 @@
 //! The suite, with ranges that part its sets of keys.
 
 use farsight_conformance::engine::Seed;
+use farsight_conformance::engine::blocks::WithDeadlines;
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
@@ -38,6 +39,26 @@ mod over_tcp {
         &BOUNDARIES[..2],
         TABLE_BYTES
     ));
+}
+
+mod blocks {
+    use super::*;
+
+    farsight_conformance::block_suite!(PoolStore::x_store_d(
+        [(); 3].map(|()| Shm::new()),
+        &BOUNDARIES[..2],
+        TABLE_BYTES
+    ));
+}
+
+mod blocks_with_deadlines_over_tcp {
+    use super::*;
+
+    farsight_conformance::block_suite!(WithDeadlines(PoolStore::x_store_d(
+        [(); 2].map(|()| Slow::<Tcp>::default()),
+        &BOUNDARIES[1..2],
+        TABLE_BYTES
+    )));
 }
 
 fn simulated<K: Kind>() -> PoolStore<Slow<SimNode<K>>> {
