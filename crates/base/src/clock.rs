@@ -1,6 +1,7 @@
 //! Time as the project sees it: a monotonic instant from a [`Clock`], so that a simulator can own it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds on a monotonic clock whose zero is the clock's own.
@@ -73,6 +74,29 @@ impl SystemUnixTime {
     pub fn new() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { clock: SystemClock::new(), zero_ms: since_1970.as_millis() as u64 }
+    }
+}
+
+/// A time of day that begins where another ended, or later: a clock that was set back in between sets nobody
+/// back who goes by this one.
+#[derive(Debug, Clone)]
+pub struct LaterUnixTime {
+    inner: Arc<dyn UnixTime>,
+    least_ms: u64,
+    /// Since when that grows.
+    clock: SystemClock,
+}
+
+impl LaterUnixTime {
+    /// `inner`, but at least `least_ms` now, and from then on as much more as time passes.
+    pub fn new(inner: Arc<dyn UnixTime>, least_ms: u64) -> Self {
+        Self { inner, least_ms, clock: SystemClock::new() }
+    }
+}
+
+impl UnixTime for LaterUnixTime {
+    fn now_ms(&self) -> u64 {
+        self.inner.now_ms().max(self.least_ms + self.clock.now().0 / 1_000_000)
     }
 }
 

@@ -34,6 +34,14 @@ pub trait Disk: Send + Sync {
     /// The system's.
     fn list(&self) -> io::Result<Vec<String>>;
 
+    /// When a file was changed last, in milliseconds since 1970; `None` on a disk that keeps no such times.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`]; the system's.
+    fn changed_ms(&self, _name: &str) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Opens a file that exists.
     ///
     /// # Errors

@@ -115,6 +115,15 @@ impl Durable {
         }))
     }
 
+    /// When a file of the directory was changed last, in milliseconds since 1970: it was no earlier in the
+    /// life before. Zero for a new directory.
+    pub(crate) fn last_change_ms(&self) -> u64 {
+        let disk = Arc::clone(self.store().disk());
+        let names = disk.list().unwrap_or_default();
+        // A file whose time cannot be read tells nothing.
+        names.iter().filter_map(|name| disk.changed_ms(name).ok()?).max().unwrap_or(0)
+    }
+
     /// What makes the node's snapshots.
     pub(crate) fn snapshots(self: &Arc<Self>, state: &Arc<NodeState>) -> Snapshots {
         Snapshots::new(Arc::clone(state), Arc::clone(self))

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use farsight_base::clock::MonotonicNs;
+use farsight_base::clock::{LaterUnixTime, MonotonicNs};
 use farsight_base::report::report;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
@@ -66,9 +66,14 @@ impl NodeState {
         // One epoch for all addresses, whichever a client came by.
         let epoch = listeners.get(0).epoch();
         let durable = options.data.as_ref().map(Durable::open).transpose()?;
+        let mut options = options.clone();
+        if let Some(durable) = &durable {
+            let before_ms = durable.last_change_ms();
+            options.unix_time = Arc::new(LaterUnixTime::new(options.unix_time, before_ms));
+        }
         Ok(Arc::new(Self {
             listeners,
-            tables: Tables::new(epoch, options.clone(), durable.clone()),
+            tables: Tables::new(epoch, options, durable.clone()),
             durable,
             failure: Arc::default(),
             background: Signal::default(),

@@ -14,13 +14,13 @@ use farsight_base::clock::UnixTime;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_durability::LogOptions;
-use farsight_durability::disk::SimulatedDisk;
+use farsight_durability::disk::{RealDisk, SimulatedDisk};
 use farsight_index::{Decision, HeldPair, NewValue, decide_parts};
 use farsight_layout::Deadline;
 use farsight_node::{DataOptions, NodeOptions};
 use farsight_protocol::{
-    Ack, ErrorCode, Operand, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind,
-    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    Ack, ControlRequest, ErrorCode, Operand, Reply, Request, TableDefinition, TableInfo, ValueEntries,
+    ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 /// A clock that a test sets.
@@ -257,6 +257,44 @@ fn restart_at_random() {
         node = SteppedNode::start(&options(&clock, Some(&disk)));
         run.check(&mut node, &table, KEYS);
     }
+}
+
+/// The machine's clock is set back by an hour between two lives: what had ended does not come back.
+#[test]
+fn a_clock_that_was_set_back_sets_no_pair_back() {
+    const HOUR_MS: u64 = 3_600_000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = |clock_ms: u64| {
+        let disk = RealDisk::make(directory.path()).expect("a disk");
+        let clock: Arc<dyn UnixTime> = Arc::new(SetClock(AtomicU64::new(clock_ms)));
+        let data = Some(DataOptions::new(Arc::new(disk)));
+        NodeOptions { table_memory_bytes: 8 << 20, data, unix_time: clock, ..NodeOptions::default() }
+    };
+    let now_ms = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+    let time = |node: &mut SteppedNode| -> u64 {
+        let mut frame = Vec::new();
+        Request::control(&mut frame, &ControlRequest::Time);
+        let reply = node.call(&frame);
+        Reply::decode(&reply).expect("a reply").expect("a time").control().expect("a number")
+    };
+    let mut node = SteppedNode::start(&options(now_ms));
+    let table = node.create(expiring("ending"));
+    let stored = |deadline: Deadline| [&deadline.to_bytes()[..], b"value"].concat();
+    let ended = stored(Deadline(now_ms - 500));
+    assert!(matches!(
+        write(&mut node, &table, (WriteOperation::Put, 1, &ended)).0,
+        WriteOutcome::Inserted(_)
+    ));
+    drop(node);
+    let mut node = SteppedNode::start(&options(now_ms - HOUR_MS));
+    // Files have times of the machine, some of it coarse.
+    assert!(time(&mut node) + 1_000 > now_ms, "it goes on behind the life before");
+    let lasting = stored(Deadline::NEVER);
+    let outcome = write(&mut node, &table, (WriteOperation::Update, 1, &lasting)).0;
+    assert_eq!(outcome, WriteOutcome::Absent, "it has ended");
+    let earlier = time(&mut node);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(time(&mut node) >= earlier + 20, "it goes on");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
@@ -65,6 +66,11 @@ impl Disk for RealDisk {
         let entries = std::fs::read_dir(&self.path)?;
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         names.filter(|name| !matches!(name, Ok(name) if name == LOCK)).collect()
+    }
+
+    fn changed_ms(&self, name: &str) -> io::Result<Option<u64>> {
+        let changed = std::fs::metadata(self.path.join(name))?.modified()?;
+        Ok(changed.duration_since(UNIX_EPOCH).ok().map(|since| since.as_millis() as u64))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
