@@ -22,8 +22,9 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use farsight_client::{OpenError, ReadError, WriteError};
+use farsight_client::{Lifetime, OpenError, ReadError, WriteError};
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
@@ -208,6 +209,15 @@ impl<K: Key> AsyncTable<K> {
         self.write(WriteOperation::Put, key, value).await
     }
 
+    /// [`AsyncTable::put`] of a pair that stays so long, in whole milliseconds.
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`WriteError::NoDeadlines`] in a table whose pairs have none.
+    pub async fn put_for(&self, key: K, value: &[u8], stays: Duration) -> Result<WriteOutcome, WriteError> {
+        let put = self.exchange_for(WriteOperation::Put, key, value, Lifetime::For(stays)).await;
+        put.map(|(outcome, _)| outcome)
+    }
+
     /// Removes a key: [`WriteOutcome::Removed`], or [`WriteOutcome::Absent`] and no change.
     ///
     /// # Errors
@@ -317,8 +327,19 @@ impl<K: Key> AsyncTable<K> {
         key: K,
         operand: &[u8],
     ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
+        self.exchange_for(operation, key, operand, Lifetime::OfTable).await
+    }
+
+    /// The same of a pair that stays so long.
+    async fn exchange_for(
+        &self,
+        operation: WriteOperation,
+        key: K,
+        operand: &[u8],
+        lifetime: Lifetime,
+    ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
         WriteError::check_operand((self.name(), self.handle.values), operation, 0, operand)?;
-        match self.ask(Request::Write(operation, key.encode()), operand).await {
+        match self.ask(Request::Write(operation, key.encode(), lifetime), operand).await {
             Ok((Completion::Write(outcome), old)) => outcome.map(|outcome| (outcome, old)),
             Ok((other, _)) => unreachable!("a write was answered with {other:?}"),
             Err(error) => {
@@ -336,7 +357,6 @@ impl<K: Key> AsyncTable<K> {
 mod tests {
     use std::sync::{Mutex, Weak, mpsc};
     use std::task::{Context, Wake, Waker};
-    use std::time::Duration;
 
     use super::*;
     use crate::{Options, Server};

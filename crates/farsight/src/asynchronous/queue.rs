@@ -12,7 +12,7 @@
 
 use std::task::{Context, Waker};
 
-use farsight_client::{ReadError, WriteError};
+use farsight_client::{Lifetime, ReadError, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
@@ -28,7 +28,7 @@ pub(super) enum Request {
     Get(u64),
     MultiGet(Vec<u64>),
     Scan { first: u64, last: u64, limit: usize },
-    Write(WriteOperation, u64),
+    Write(WriteOperation, u64, Lifetime),
 }
 
 /// What became of a request. The value that a GET found, or that a write found and returns, is in its slot.

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use farsight_client::{Origin, ReadError, ScanRequest, WriteError};
+use farsight_client::{Lifetime, Origin, ReadError, ScanRequest, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
@@ -48,6 +48,8 @@ pub(super) struct Round {
     answers: Answers,
     read_error: Option<ReadError>,
     writes: [Writes; WriteOperation::ALL.len()],
+    /// Writes of pairs that do not stay as long as the table says: a group for each operation and lifetime.
+    lasting_writes: Vec<Writes>,
     long: VecDeque<Long>,
     /// How many of `long`, from the front, this round executes a piece of.
     pieces: usize,
@@ -60,6 +62,7 @@ pub(super) struct Round {
 #[derive(Debug)]
 struct Writes {
     operation: WriteOperation,
+    lifetime: Lifetime,
     slots: Vec<SlotIndex>,
     /// Those whose answers have been handed in.
     delivered: usize,
@@ -121,7 +124,8 @@ impl Round {
             keys: Vec::new(),
             answers: Answers::default(),
             read_error: None,
-            writes: WriteOperation::ALL.map(Writes::new),
+            writes: WriteOperation::ALL.map(|operation| Writes::new(operation, Lifetime::OfTable)),
+            lasting_writes: Vec::new(),
             long: VecDeque::new(),
             pieces: 0,
             scans: Vec::new(),
@@ -149,7 +153,9 @@ impl Round {
                     self.gets.push(slot);
                     self.keys.push(key);
                 }
-                Request::Write(operation, key) => self.writes[operation as usize].push(slot, key, value),
+                Request::Write(operation, key, lifetime) => {
+                    self.writes_of(operation, lifetime).push(slot, key, value);
+                }
                 Request::MultiGet(_) | Request::Scan { .. } => {
                     unreachable!("a long request in the short lane")
                 }
@@ -170,6 +176,19 @@ impl Round {
         left == 0
     }
 
+    /// The group to which such a write belongs.
+    fn writes_of(&mut self, operation: WriteOperation, lifetime: Lifetime) -> &mut Writes {
+        if lifetime == Lifetime::OfTable {
+            return &mut self.writes[operation as usize];
+        }
+        let is_its = |writes: &Writes| (writes.operation, writes.lifetime) == (operation, lifetime);
+        let at = self.lasting_writes.iter().position(is_its).unwrap_or_else(|| {
+            self.lasting_writes.push(Writes::new(operation, lifetime));
+            self.lasting_writes.len() - 1
+        });
+        &mut self.lasting_writes[at]
+    }
+
     /// Lets go of long requests whose futures are gone.
     pub(super) fn forget_abandoned(&mut self, queue: &mut RequestQueue) {
         self.long.retain(|long| {
@@ -187,7 +206,7 @@ impl Round {
         self.pieces = self.long.len().min(PIECES_MAX);
         self.execute_gets(session);
         self.execute_scans(session);
-        for writes in &mut self.writes {
+        for writes in self.writes.iter_mut().chain(&mut self.lasting_writes) {
             writes.execute(session);
         }
     }
@@ -260,9 +279,11 @@ impl Round {
             self.delivered = last;
             return true;
         }
-        if self.writes.iter_mut().any(|writes| writes.deliver_some(&self.table, queue, wakers)) {
+        let mut writes = self.writes.iter_mut().chain(&mut self.lasting_writes);
+        if writes.any(|writes| writes.deliver_some(&self.table, queue, wakers)) {
             return true;
         }
+        self.lasting_writes.clear();
         if self.deliver_long(queue, wakers) {
             return true;
         }
@@ -410,9 +431,10 @@ impl ScanWork {
 }
 
 impl Writes {
-    fn new(operation: WriteOperation) -> Self {
+    fn new(operation: WriteOperation, lifetime: Lifetime) -> Self {
         Self {
             operation,
+            lifetime,
             slots: Vec::new(),
             delivered: 0,
             keys: Vec::new(),
@@ -438,7 +460,9 @@ impl Writes {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         let spans = begins.zip(&self.ends);
         let entries = self.keys.iter().zip(spans).map(|(key, (begin, end))| (*key, &values[begin..*end]));
-        self.error = session.exchange_encoded(self.operation, entries, &mut self.exchanges).err();
+        let done = session.set_lifetime(self.lifetime);
+        let done = done.and_then(|()| session.exchange_encoded(self.operation, entries, &mut self.exchanges));
+        self.error = done.err();
     }
 
     /// As [`Round::deliver_some`].

@@ -95,6 +95,51 @@ fn reads_leave_out_what_has_ended_over_nodes() {
     reads_leave_out_what_has_ended(EngineKind::XSTORE_D);
 }
 
+/// Many tasks' puts share calls, each with a lifetime of its own.
+#[test]
+fn tasks_put_pairs_that_stay_differently() {
+    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
+    let table = table(&store, EngineKind::XSTORE, "t");
+    let tasks = table.asynchronous(Options::default()).expect("a driver");
+    let executor = async_executor::Executor::new();
+    let spawned: Vec<_> = (0..600_u64)
+        .map(|key| {
+            let tasks = tasks.clone();
+            executor.spawn(async move {
+                match key % 3 {
+                    0 => tasks.put_for(key, b"ended", Duration::ZERO).await,
+                    1 => tasks.put_for(key, b"lasting", HOUR * (1 + key as u32 % 5)).await,
+                    _ => tasks.put(key, b"usual").await,
+                }
+            })
+        })
+        .collect();
+    pollster::block_on(executor.run(async {
+        for task in spawned {
+            assert!(matches!(task.await, Ok(WriteOutcome::Inserted(_))));
+        }
+    }));
+    let mut session = table.session(Options::default()).expect("a session");
+    for key in 0..600 {
+        let left = match session.time_to_live(key).expect("an answer") {
+            Some(Lifetime::For(left)) => Some(left),
+            None => None,
+            other => panic!("{other:?}"),
+        };
+        let expected = [None, Some(HOUR * (1 + key as u32 % 5)), Some(HOUR)][key as usize % 3];
+        let is_right = match (left, expected) {
+            (Some(left), Some(expected)) => left <= expected && left + HOUR / 2 > expected,
+            (left, expected) => left == expected,
+        };
+        assert!(is_right, "key {key}: {left:?}, not {expected:?}");
+    }
+    let plain = store.connect().create_blocks_table::<u64>("plain").expect("a table");
+    let plain = plain.asynchronous(Options::default()).expect("a driver");
+    let refused = pollster::block_on(plain.put_for(1, b"one", HOUR)).expect_err("no deadlines");
+    assert!(matches!(&refused, WriteError::NoDeadlines { table } if table == "plain"), "{refused:?}");
+    assert!(pollster::block_on(plain.put(1, b"one")).is_ok());
+}
+
 #[test]
 fn a_lifetime_is_told_and_changed() {
     let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
