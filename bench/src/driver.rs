@@ -214,7 +214,7 @@ impl Plan {
             keys: load.pairs,
             value_size: self.values.most_bytes() as u32,
             value_size_min: self.values.least_bytes() as u32,
-            values: if self.values.are_blocks() { "blocks".into() } else { "fixed".into() },
+            values: self.values.name().to_owned(),
             threads: self.threads,
             batch: self.batch,
             access: match self.access {

@@ -8,21 +8,42 @@ use farsight_oracles::Identity;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Values {
     are_blocks: bool,
+    /// Their pairs end a day after they are written.
+    have_deadlines: bool,
     least_bytes: usize,
     most_bytes: usize,
 }
+
+/// How long pairs stay that have deadlines: longer than any measurement.
+const STAYING_MS: u64 = 24 * 3600 * 1000;
 
 impl Values {
     /// Values of one size, which leaves hold.
     #[must_use]
     pub const fn fixed(bytes: usize) -> Self {
-        Self { are_blocks: false, least_bytes: bytes, most_bytes: bytes }
+        Self { are_blocks: false, have_deadlines: false, least_bytes: bytes, most_bytes: bytes }
     }
 
     /// Values in blocks of their own. Lengths from `least_bytes` to `most_bytes` are equally frequent.
     #[must_use]
     pub const fn blocks(least_bytes: usize, most_bytes: usize) -> Self {
-        Self { are_blocks: true, least_bytes, most_bytes }
+        Self { are_blocks: true, have_deadlines: false, least_bytes, most_bytes }
+    }
+
+    /// The same, of pairs that have deadlines.
+    #[must_use]
+    pub const fn with_deadlines(self) -> Self {
+        Self { have_deadlines: self.are_blocks, ..self }
+    }
+
+    /// What they are called in results.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match (self.are_blocks, self.have_deadlines) {
+            (false, _) => "fixed",
+            (true, false) => "blocks",
+            (true, true) => "expiring",
+        }
     }
 
     /// True if they lie in blocks.
@@ -47,7 +68,8 @@ impl Values {
     #[must_use]
     pub fn kind(&self) -> ValueKind {
         if self.are_blocks {
-            ValueKind::blocks(self.most_bytes as u32)
+            let kind = ValueKind::blocks(self.most_bytes as u32);
+            if self.have_deadlines { kind.expiring(STAYING_MS) } else { kind }
         } else {
             ValueKind::Fixed(self.most_bytes as u16)
         }

@@ -130,10 +130,11 @@ fn acknowledged(setting: &Setting) -> &'static str {
 
 fn values(setting: &Setting) -> String {
     let Setting { value_size: most, value_size_min: least, .. } = setting;
+    let deadlines = if setting.values == "expiring" { " with deadlines" } else { "" };
     match &setting.values[..] {
-        "blocks" if least < most => format!("blocks of {least} to {most} B"),
-        "blocks" => format!("blocks of {most} B"),
-        _ => format!("{most} B values"),
+        "fixed" => format!("{most} B values"),
+        _ if least < most => format!("blocks of {least} to {most} B{deadlines}"),
+        _ => format!("blocks of {most} B{deadlines}"),
     }
 }
 

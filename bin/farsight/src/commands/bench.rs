@@ -214,7 +214,7 @@ struct Ycsb {
     /// Keys to load [default: all of a real set, 10 million of a synthetic one, simulated 1 million]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
-    /// What values are: of one size, in leaves, or of any length, in blocks of their own
+    /// What values are
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     values: ValuesName,
     /// Bytes of a value; with --values blocks also from..to, equally frequent [default: 8, of blocks 128]
@@ -307,9 +307,13 @@ struct PinnedServer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, ValueEnum)]
 enum ValuesName {
+    /// All of one size, in the leaves
     #[default]
     Fixed,
+    /// Of any length, each in a block
     Blocks,
+    /// The same, of pairs that end after a day
+    Expiring,
 }
 
 /// Reads a length, or two with dots between.
@@ -512,17 +516,18 @@ impl Ycsb {
     fn values(&self) -> Result<Values> {
         let (least, most) = self.value_size.unwrap_or(match self.values {
             ValuesName::Fixed => (VALUE_BYTES_MIN, VALUE_BYTES_MIN),
-            ValuesName::Blocks => (BLOCK_BYTES_DEFAULT, BLOCK_BYTES_DEFAULT),
+            ValuesName::Blocks | ValuesName::Expiring => (BLOCK_BYTES_DEFAULT, BLOCK_BYTES_DEFAULT),
         });
         ensure!(
             least >= VALUE_BYTES_MIN,
             "--value-size: values of less than {VALUE_BYTES_MIN} B prove nothing"
         );
         match self.values {
-            ValuesName::Blocks => {
+            ValuesName::Blocks | ValuesName::Expiring => {
                 let longest = u32::try_from(most).is_ok();
                 ensure!(longest, "--value-size: {most} B are more than any value has");
-                Ok(Values::blocks(least, most))
+                let values = Values::blocks(least, most);
+                Ok(if self.values == ValuesName::Expiring { values.with_deadlines() } else { values })
             }
             ValuesName::Fixed if least < most => bail!("--value-size {least}..{most} wants --values blocks"),
             ValuesName::Fixed => {
