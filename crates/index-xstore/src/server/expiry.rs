@@ -1,7 +1,7 @@
 //! The end of pairs whose deadlines have passed.
 //!
-//! Invariant: nobody is told of a pair after its deadline but a reader that does not look at its clock. To a
-//! write the key is absent, whether the pair is still there or not.
+//! Invariant: no write finds a pair after its deadline, whether the pair is still there or not. Reads of the
+//! tree return what is stored; their callers look at its deadline.
 //!
 //! Protocol:
 //! 1. A writer that finds such a pair under the latch removes it first. So it decides as if the pair had gone
@@ -9,7 +9,7 @@
 //! 2. [`BlockTree::sweep`] looks through the table, some pairs at a time, and removes those that nobody
 //!    writes any more. It looks again under the latch, for the pair may have been written meanwhile.
 //!
-//! A clock that is wrong by a flipped bit would be worse than one that is late. So a deadline that has passed
+//! A flipped bit may make a deadline earlier, and would end a pair too soon. So a deadline that has passed
 //! counts only if the checksum of its block fits.
 
 use farsight_base::LeafNumber;

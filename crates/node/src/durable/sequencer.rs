@@ -98,12 +98,7 @@ impl Sequencer {
                 break;
             }
             is_any = true;
-            let waits_for_disk =
-                |due: &Due| !matches!(due, Due::Call(call) if self.ack_of(call) == Ack::Memory);
-            let (later, first): (Vec<_>, Vec<_>) = work.into_iter().partition(waits_for_disk);
-            for work in first.into_iter().chain(later) {
-                self.take(work);
-            }
+            self.take_all(work);
         }
         self.finish_group();
         let is_due = self.unsynced_since.is_some_and(|since| since.elapsed() >= SYNC_PAUSE)
@@ -113,6 +108,26 @@ impl Sequencer {
             self.fail_if(synced.err());
         }
         is_any
+    }
+
+    /// Takes work, calls to tables of memory before other calls. What is no call keeps its place among them.
+    fn take_all(&mut self, work: impl IntoIterator<Item = Due>) {
+        let mut waiting_for_disk = Vec::new();
+        for due in work {
+            match due {
+                Due::Call(call) if self.ack_of(&call) == Ack::Memory => self.take_call(call),
+                Due::Call(call) => waiting_for_disk.push(call),
+                other => {
+                    for call in waiting_for_disk.drain(..) {
+                        self.take_call(call);
+                    }
+                    self.take(other);
+                }
+            }
+        }
+        for call in waiting_for_disk {
+            self.take_call(call);
+        }
     }
 
     /// When a call is acknowledged.
