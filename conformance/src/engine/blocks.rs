@@ -49,41 +49,6 @@ impl<E: HasBlocks> EngineUnderTest for OfBlocks<E> {
     }
 }
 
-/// An engine whose tables of blocks have deadlines. Pairs stay until they are removed, unless their writer
-/// says otherwise. Nobody does here, so deadlines change nothing.
-pub struct WithDeadlines<E>(pub E);
-
-impl<E: HasBlocks> EngineUnderTest for WithDeadlines<E> {
-    type Embedding = E::Embedding;
-    type Table = E::Table;
-
-    fn embedding(&self) -> E::Embedding {
-        self.0.embedding()
-    }
-
-    fn table(&self, value_bytes: usize) -> E::Table {
-        self.0.table(value_bytes)
-    }
-
-    fn value_bytes_max(&self) -> u32 {
-        self.0.value_bytes_max()
-    }
-
-    fn rounds(&self, usual: usize) -> usize {
-        self.0.rounds(usual)
-    }
-
-    fn pairs(&self, usual: usize) -> usize {
-        self.0.pairs(usual)
-    }
-}
-
-impl<E: HasBlocks> HasBlocks for WithDeadlines<E> {
-    fn block_table(&self, values: ValueKind) -> E::Table {
-        self.0.block_table(values.expiring(0))
-    }
-}
-
 /// [`engine_suite!`](crate::engine_suite) of an engine's tables of blocks, and what only those can be asked.
 #[macro_export]
 macro_rules! block_suite {

@@ -36,6 +36,7 @@ pub struct PoolStore<F: FabricUnderTest> {
     kind: &'static EngineKind,
     /// Keys that tell ranges apart, of XStore-D.
     sample: Vec<u64>,
+    have_deadlines: bool,
     tables: AtomicU64,
 }
 
@@ -121,7 +122,15 @@ impl<F: FabricUnderTest> PoolStore<F> {
             Node::start(vec![host], &options).expect("a memory node")
         };
         let nodes = subjects.iter().map(start).collect();
-        Self { subjects: Arc::new(subjects), nodes, kind, sample, tables: AtomicU64::new(0) }
+        let tables = AtomicU64::new(0);
+        Self { subjects: Arc::new(subjects), nodes, kind, sample, have_deadlines: false, tables }
+    }
+
+    /// Its tables of blocks have deadlines. Pairs stay until they are removed, unless their writer says
+    /// otherwise. The suite does not, so deadlines change nothing.
+    #[must_use]
+    pub fn with_deadlines(self) -> Self {
+        Self { have_deadlines: true, ..self }
     }
 
     /// A client of its own.
@@ -192,7 +201,7 @@ impl<F: FabricUnderTest> EngineUnderTest for PoolStore<F> {
 
 impl<F: FabricUnderTest> HasBlocks for PoolStore<F> {
     fn block_table(&self, values: ValueKind) -> StoredTable<F> {
-        self.table_of(values)
+        self.table_of(if self.have_deadlines { values.expiring(0) } else { values })
     }
 }
 

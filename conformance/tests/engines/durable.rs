@@ -2,7 +2,6 @@
 //! and are answered later. Over each fabric that needs no device; of blocks, with deadlines and without, over
 //! shared memory.
 
-use farsight_conformance::engine::blocks::WithDeadlines;
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::slow::Slow;
@@ -31,5 +30,5 @@ mod blocks {
 mod blocks_with_deadlines {
     use super::*;
 
-    farsight_conformance::block_suite!(WithDeadlines(PoolStore::durable(Shm::new(), TABLE_BYTES)));
+    farsight_conformance::block_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES).with_deadlines());
 }

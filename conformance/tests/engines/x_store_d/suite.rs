@@ -1,7 +1,6 @@
 //! The suite, with ranges that part its sets of keys.
 
 use farsight_conformance::engine::Seed;
-use farsight_conformance::engine::blocks::WithDeadlines;
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
@@ -54,11 +53,10 @@ mod blocks {
 mod blocks_with_deadlines_over_tcp {
     use super::*;
 
-    farsight_conformance::block_suite!(WithDeadlines(PoolStore::x_store_d(
-        [(); 2].map(|()| Slow::<Tcp>::default()),
-        &BOUNDARIES[1..2],
-        TABLE_BYTES
-    )));
+    farsight_conformance::block_suite!(
+        PoolStore::x_store_d([(); 2].map(|()| Slow::<Tcp>::default()), &BOUNDARIES[1..2], TABLE_BYTES)
+            .with_deadlines()
+    );
 }
 
 fn simulated<K: Kind>() -> PoolStore<Slow<SimNode<K>>> {

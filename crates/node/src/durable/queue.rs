@@ -1,7 +1,8 @@
 //! What waits for the sequencer: calls that write, and what goes with them.
 //!
-//! Invariant: work is handed over in the order in which it came. Calls wait only while they have [`WAITING_MAX`]
-//! bytes together at most, and a request of each worker more. Others are refused, and change nothing.
+//! Invariant: work is handed over in the order in which it came. Calls wait only while they have
+//! [`WAITING_MAX`] bytes together at most, and a request of each worker more. Others are refused, and change
+//! nothing.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
