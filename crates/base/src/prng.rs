@@ -1,6 +1,11 @@
 //! A small deterministic generator: SplitMix64 (Steele, Lea, Flood 2014). One seed gives one sequence on
 //! every machine, so a failing test replays from its seed.
 
+use std::hash::{BuildHasher, RandomState};
+
+/// The environment variable that gives a test the seed of an earlier run.
+const SEED_VARIABLE: &str = "FARSIGHT_TEST_SEED";
+
 /// A SplitMix64 sequence.
 #[derive(Debug, Clone)]
 pub struct SplitMix64 {
@@ -12,6 +17,21 @@ impl SplitMix64 {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
+    }
+
+    /// For tests: a sequence that no run had before, or that of `FARSIGHT_TEST_SEED`. A failing test prints
+    /// which.
+    ///
+    /// # Panics
+    /// If the variable is no number.
+    #[must_use]
+    pub fn fresh() -> Self {
+        let seed = match std::env::var(SEED_VARIABLE) {
+            Ok(given) => given.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE} is no number: {given:?}")),
+            Err(_) => RandomState::new().hash_one(0),
+        };
+        println!("replay with {SEED_VARIABLE}={seed}");
+        Self::new(seed)
     }
 
     /// The next 64 bits.

@@ -160,7 +160,7 @@ fn apply(model: &mut Model, operation: WriteOperation, pair: (u64, Vec<u8>), out
 
 #[test]
 fn random_writes_agree_with_a_map() {
-    let mut random = fresh_random();
+    let mut random = SplitMix64::fresh();
     let pools: [Vec<u64>; 3] =
         [(0..30).collect(), (u64::MAX - 400..=u64::MAX).collect(), (0..1_500).map(mix).collect()];
     for pool in pools {
@@ -261,7 +261,7 @@ fn read_on(fixture: &Fixture, mut random: SplitMix64, writing: &AtomicUsize) -> 
 /// them.
 #[test]
 fn readers_see_what_was_written_with_the_version_that_it_got() {
-    let mut random = fresh_random();
+    let mut random = SplitMix64::fresh();
     let fixture = Fixture::new(100, 19 * 8192);
     let writing = AtomicUsize::new(WRITERS as usize);
     let (written, read) = thread::scope(|scope| {
@@ -289,7 +289,7 @@ fn readers_see_what_was_written_with_the_version_that_it_got() {
 
 #[test]
 fn a_damaged_block_is_never_returned_and_a_write_replaces_it() {
-    let mut random = fresh_random();
+    let mut random = SplitMix64::fresh();
     for value_bytes in [0, 1, 100, 30_000] {
         let fixture = Fixture::new(10, 1 << 20);
         let (mut writer, mut room) = (fixture.writer(), BlockRoom::default());

@@ -252,7 +252,7 @@ impl Compared {
 
 #[test]
 fn keys_that_come_and_go_agree_with_a_map_and_leave_no_space() {
-    let mut random = fresh_random();
+    let mut random = SplitMix64::fresh();
     for value_bytes in [8, 24] {
         for mix_of_keys in MIXES {
             println!("{value_bytes} B, {mix_of_keys:?}");

@@ -206,12 +206,8 @@ impl Run {
 
 const KEYS: u64 = 60;
 
-fn fresh_run(name: &str, clock: &Arc<SetClock>) -> Run {
-    let given = std::env::var("FARSIGHT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let fresh = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
-    let seed = given.unwrap_or_else(fresh);
-    println!("{name}: FARSIGHT_TEST_SEED={seed}");
-    Run { random: SplitMix64::new(seed), clock: Arc::clone(clock), model: Model::new(), version_max: 0 }
+fn fresh_run(clock: &Arc<SetClock>) -> Run {
+    Run { random: SplitMix64::fresh(), clock: Arc::clone(clock), model: Model::new(), version_max: 0 }
 }
 
 #[test]
@@ -221,7 +217,7 @@ fn every_write_finds_a_pair_absent_from_its_deadline_on() {
 
 fn write_at_random() {
     let clock = SetClock::new();
-    let mut run = fresh_run("in memory", &clock);
+    let mut run = fresh_run(&clock);
     let mut node = SteppedNode::start(&options(&clock, None));
     let table = node.create(expiring("ending"));
     for step in 0..20_000 {
@@ -241,7 +237,7 @@ fn deadlines_come_back_after_a_restart() {
 
 fn restart_at_random() {
     let clock = SetClock::new();
-    let mut run = fresh_run("durable", &clock);
+    let mut run = fresh_run(&clock);
     let mut disk = SimulatedDisk::default();
     let mut node = SteppedNode::start(&options(&clock, Some(&disk)));
     let table = node.create(expiring("ending"));

@@ -1,7 +1,7 @@
 //! Pairs with deadlines by the facade: no read returns one that has ended, whichever way it goes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use farsight::{
     Access, Answers, EngineKind, Lifetime, Neighbour, Options, Pairs, Session, Table, TableOptions,
@@ -232,10 +232,7 @@ fn nothing_is_returned_after_its_deadline_and_the_clocks_errors() {
 
 #[test]
 fn random_operations_agree_with_a_map() {
-    let seed = std::env::var("FARSIGHT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64);
-    println!("FARSIGHT_TEST_SEED={seed}");
-    let mut random = SplitMix64::new(seed);
+    let mut random = SplitMix64::fresh();
     let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
     let mut session = table(&store, EngineKind::XSTORE, "t").session(Options::default()).expect("a session");
     // Pairs that last; those that have ended are nowhere.

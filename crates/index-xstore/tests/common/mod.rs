@@ -3,8 +3,6 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use farsight_base::prng::{SplitMix64, mix};
@@ -157,16 +155,6 @@ impl Fixture {
         assert_eq!(u64::from(self.tree.slab().used_leaves()), stats.leaves, "blocks leak");
         keys
     }
-}
-
-/// A random sequence that no run had before, or that of `FARSIGHT_TEST_SEED`; a failing test prints which.
-pub(crate) fn fresh_random() -> SplitMix64 {
-    let seed = match std::env::var("FARSIGHT_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("FARSIGHT_TEST_SEED is a number"),
-        Err(_) => RandomState::new().build_hasher().finish(),
-    };
-    println!("replay with FARSIGHT_TEST_SEED={seed}");
-    SplitMix64::new(seed)
 }
 
 /// A value that carries its key and a stamp in every word.
