@@ -54,6 +54,11 @@ fn cost<F: FabricUnderTest>(
     Cost { total: session.meters() - before }
 }
 
+/// WRITEs of an insert into a free slot, the lock's release among them, and their bytes at most.
+const INSERT_WRITES: (u64, u64) = (4, 688);
+/// WRITEs and bytes of an insert that splits its leaf, or has its blocks taken, at most.
+const SPLIT_WRITES: (u64, u64) = (11, 2560);
+
 fn budgets(
     total: &Meters,
     [round_trips, reads, read_bytes, writes, write_bytes, atomics]: [f64; 6],
@@ -102,7 +107,7 @@ pub fn an_insert_is_two_round_trips_and_its_share_of_a_split<F: FabricUnderTest>
 ) {
     let insert = |index: u64| Some((WriteOperation::Insert, index * 3 % KEYS * STEP + 7));
     let cost = cost(&make, |run| (0..ASKED).for_each(|index| run(insert(index), 0)));
-    cost.assert("insert", budgets(&cost.total, [2.3, 1.5, 900.0, 12.0, 400.0, 1.2]));
+    cost.assert("insert", budgets(&cost.total, [2.3, 1.5, 900.0, 5.0, 700.0, 1.2]));
 }
 
 /// Inserts of which each is looked at.
@@ -122,6 +127,8 @@ pub fn an_insert_is_two_round_trips_though_its_leaf_splits_and_five_with_new_blo
         // A split counts itself: the second atomic. One in sixteen takes new blocks, and looks at them. It
         // holds no lock meanwhile: it locks the leaf once more.
         let (is_split, has_new_blocks) = (cost.atomics > 1, cost.atomics == 3);
+        let (writes_max, write_bytes_max) = if is_split { SPLIT_WRITES } else { INSERT_WRITES };
+        assert!(cost.writes <= writes_max && cost.write_bytes <= write_bytes_max, "{cost:?}");
         assert!(cost.doorbells <= if has_new_blocks { 5 } else { 3 }, "{cost:?}");
         if is_split {
             splits += 1;

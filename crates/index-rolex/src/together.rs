@@ -18,9 +18,6 @@ use crate::gate::{Asked, End};
 use crate::plan::{Planned, plan_locked, versions_behind};
 use crate::write::may_be_merged;
 
-/// WRITEs of one write besides those of its value's lines: journal, or permutation, key and its stamp.
-const OTHER_WRITES: usize = 3;
-
 /// What is planned of one write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
@@ -55,7 +52,7 @@ pub(crate) fn plan_together(
 ) -> Part {
     let write_of = |index: usize| if index == taken.len() { *own } else { taken[index].write() };
     let count = taken.len() + 1;
-    let writes_each = 3 * leaf.lines_per_value() + OTHER_WRITES;
+    let writes_each = leaf.change_writes_max();
     let first = parts.len();
     parts.resize(first + count, Part::Open);
     plan_each(leaf, (count, write_of), (writes_max, writes_each), writes, &mut parts[first..]);

@@ -12,7 +12,7 @@ use std::ops::Range;
 use farsight_base::Line;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_layout::OWNER_WORD;
-use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
+use farsight_layout::pool::{BlockGeometry, LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
 
 use crate::gate::{Asked, Entered, Hold, Ticket};
@@ -31,9 +31,8 @@ const STAGED_MAX: usize = 32;
 const ROUNDS: u32 = 3;
 /// Verbs of a write's first step: its lock, and the READ behind it.
 const LOCK_VERBS: usize = 2;
-/// WRITEs of a change besides those of the value's lines: journal or permutation, key and its stamp, and the
-/// lock's release.
-const OTHER_WRITES: usize = 4;
+/// WRITEs of a lock's release.
+const UNLOCK_WRITES: usize = 1;
 
 /// How a batch's verbs are shared out.
 #[derive(Clone, Copy)]
@@ -45,8 +44,8 @@ struct Share {
 }
 
 impl Share {
-    fn of<Q: QueuePair>(value_lines: usize) -> Self {
-        let writes_max = 3 * value_lines + OTHER_WRITES;
+    fn of<Q: QueuePair>(geometry: &BlockGeometry) -> Self {
+        let writes_max = geometry.change_writes_max() + UNLOCK_WRITES;
         Self { batch: STAGED_MAX.min(Q::SLOTS / (LOCK_VERBS + writes_max)), writes_max }
     }
 
@@ -176,7 +175,7 @@ impl RolexSession {
 
     /// How many writes are staged together.
     pub(crate) fn staged_max<Q: QueuePair>(&self) -> usize {
-        Share::of::<Q>(self.table().geometry().leaf().lines_per_value()).batch
+        Share::of::<Q>(self.table().geometry()).batch
     }
 
     /// Locks each write's leaf, if the model names one alone whose gate is not another's, and READs its block
@@ -238,7 +237,7 @@ impl RolexSession {
         planned: &mut [Option<LeafPlan>; STAGED_MAX],
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
-        let share = Share::of::<Q>(self.table().geometry().leaf().lines_per_value());
+        let share = Share::of::<Q>(self.table().geometry());
         let mut posted = PostedTo::default();
         let (mut slot, mut left) = (share.first_write(), leaves.iter().flatten().count());
         for (node, queue) in queues.iter_mut().enumerate() {

@@ -192,7 +192,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
 fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
     const KEYS: u64 = 200;
     const STOPS: u64 = 90;
-    const CHANGES: u64 = 4;
+    const CHANGES: u64 = 2;
     let [whole, of_a_leaf] =
         [(64, 1), (1, usize::MAX)].map(|(leaves, saved_min)| GroupSizes { leaves, saved_min });
     let mut random = Seed::new("stops in merges").random(0);

@@ -14,6 +14,8 @@ use world::{Change, Model, World};
 /// Changes of a table with short values; of others, a third.
 const ROUNDS: usize = 300;
 
+/// Of the injected bugs, which must be found in each run.
+#[cfg(injected)]
 const SEED: u64 = 0xf6;
 /// Value sizes of each shape: four, two and one to a line, several lines.
 const VALUE_SIZES: [usize; 5] = [8, 16, 24, 56, 217];
@@ -79,18 +81,19 @@ fn every_cut_is_repaired(value_bytes: usize, rounds: usize, random: &mut SplitMi
 
 #[test]
 fn a_write_stopped_anywhere_is_done_or_not_done() {
-    let mut merges = 0;
+    let (mut merges, mut random) = (0, SplitMix64::fresh());
     for value_bytes in VALUE_SIZES {
         let rounds = if value_bytes == 8 { ROUNDS } else { ROUNDS / 3 };
-        merges += every_cut_is_repaired(value_bytes, rounds, &mut SplitMix64::new(SEED ^ value_bytes as u64));
+        merges += every_cut_is_repaired(value_bytes, rounds, &mut random);
     }
-    assert!(merges > 2, "{merges} merges");
+    assert!(merges > 0, "no leaf was merged");
 }
 
 #[test]
 fn readers_find_what_was_there_at_some_moment_of_the_read() {
+    let mut random = SplitMix64::fresh();
     for value_bytes in VALUE_SIZES {
-        reader::reads_at_many_moments(value_bytes, &mut SplitMix64::new(SEED + value_bytes as u64));
+        reader::reads_at_many_moments(value_bytes, &mut random);
     }
 }
 
@@ -99,7 +102,7 @@ fn readers_find_what_was_there_at_some_moment_of_the_read() {
 #[test]
 fn a_slot_is_not_used_twice_though_a_repair_lies_between() {
     for value_bytes in VALUE_SIZES {
-        let random = &mut SplitMix64::new(SEED);
+        let random = &mut SplitMix64::fresh();
         let change = |operation, key| Change::Write { operation, key, value: vec![key as u8; value_bytes] };
         let insert = |key| change(WriteOperation::Insert, key);
         let mut world = World::new(value_bytes);

@@ -99,7 +99,7 @@ impl World {
             Change::Merge(left) => {
                 let right = self.next(*left).expect("a right sibling");
                 let mut before = vec![(*left, OWNER_WORD, lock.0), (right, OWNER_WORD, lock.0)];
-                let (mut left_lines, mut right_lines) = (self.lines(*left), self.lines(right));
+                let (mut left_lines, mut right_lines) = (self.locked(*left, lock), self.locked(right, lock));
                 let mut left = LockedLeaf::new(&geometry, LeafNumber(*left as u32), &mut left_lines);
                 let mut right = LockedLeaf::new(&geometry, LeafNumber(right as u32), &mut right_lines);
                 left.merge(&mut right, lock, &mut writes);
@@ -110,7 +110,7 @@ impl World {
             }
             Change::Write { operation, key, value } => {
                 let at = self.find(*key).expect("a leaf for every key");
-                let mut lines = self.lines(at);
+                let mut lines = self.locked(at, lock);
                 let mut leaf = LockedLeaf::new(&geometry, LeafNumber(at as u32), &mut lines);
                 let value = if operation.has_value() { value.as_slice() } else { &[] };
                 let write = Write { operation: *operation, key: *key, value, old: &[] };
@@ -156,7 +156,7 @@ impl World {
         self.locks += 1;
         let lock = LockWord::of(8, self.locks);
         let mut all = vec![(block, OWNER_WORD, lock.0)];
-        let mut lines = self.lines(block);
+        let mut lines = self.locked(block, lock);
         let mut leaf = LockedLeaf::new(&geometry, LeafNumber(block as u32), &mut lines);
         let mut writes = Writes::default();
         match leaf.neighbour() {
@@ -223,6 +223,13 @@ impl World {
     }
 
     /// Block `block` as the words of it stand.
+    /// A block as a session READs it behind its lock.
+    fn locked(&self, block: usize, lock: LockWord) -> Vec<Line> {
+        let mut lines = self.lines(block);
+        lines[OWNER_WORD / WORDS_PER_LINE].0[OWNER_WORD % WORDS_PER_LINE] = lock.0;
+        lines
+    }
+
     pub(crate) fn lines(&self, block: usize) -> Vec<Line> {
         self.blocks[block].as_chunks().0.iter().map(|words| Line(*words)).collect()
     }

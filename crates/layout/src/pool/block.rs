@@ -1,15 +1,17 @@
 //! Where things stand in a block of a pool: a leaf's lines, then its control lines.
 
-use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
+use farsight_base::{LINE_BYTES, LeafNumber, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 
 use super::journal::{FIRST_PAYLOAD_WORD, REWRITE_WORDS};
-use crate::{Geometry, GeometryError};
+use super::{LockWord, LockedLeaf, Writes};
+use crate::{Geometry, GeometryError, LeafSlot};
 
 /// A block's sizes and places, all derived from the size of its values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockGeometry {
     leaf: Geometry,
     control_lines: usize,
+    change_writes_max: usize,
 }
 
 impl BlockGeometry {
@@ -20,7 +22,16 @@ impl BlockGeometry {
     pub fn new(value_bytes: usize) -> Result<Self, GeometryError> {
         let leaf = Geometry::new(value_bytes)?;
         let journal_words = FIRST_PAYLOAD_WORD + REWRITE_WORDS.max(1 + leaf.value_words());
-        Ok(Self { leaf, control_lines: journal_words.div_ceil(WORDS_PER_LINE) })
+        let control_lines = journal_words.div_ceil(WORDS_PER_LINE);
+        let unmeasured = Self { leaf, control_lines, change_writes_max: 0 };
+        Ok(Self { change_writes_max: most_writes(&unmeasured), ..unmeasured })
+    }
+
+    /// WRITEs at most of an update, a removal, or an insert into a free slot.
+    #[inline]
+    #[must_use]
+    pub fn change_writes_max(&self) -> usize {
+        self.change_writes_max
     }
 
     /// The leaf in the block: what readers READ.
@@ -60,6 +71,25 @@ impl BlockGeometry {
     }
 }
 
+/// The WRITEs of the insert or update that takes most of them: each slot's is planned.
+fn most_writes(geometry: &BlockGeometry) -> usize {
+    let mut lines = vec![Line::ZERO; geometry.lines()];
+    let value = vec![0; geometry.leaf().value_bytes()];
+    let mut writes = Writes::default();
+    let mut leaf = LockedLeaf::new(geometry, LeafNumber(0), &mut lines);
+    leaf.unlock(LockWord::CLOSED, &mut writes);
+    let mut planned = |plan: &mut dyn FnMut(&mut Writes)| {
+        writes.clear();
+        plan(&mut writes);
+        writes.len()
+    };
+    let of_slot = |slot| {
+        let inserted = planned(&mut |writes| leaf.insert(slot, 0, 1, &value, writes));
+        inserted.max(planned(&mut |writes| leaf.update(slot, 2, &value, writes)))
+    };
+    LeafSlot::all().map(of_slot).fold(0, usize::max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +99,12 @@ mod tests {
         let geometry = BlockGeometry::new(8).unwrap();
         assert_eq!((geometry.lines(), geometry.bytes()), (8, 512));
         assert_eq!(geometry.address(RegionId(3), 2, 57).offset_bytes, 2 * 512 + 57 * 8);
+    }
+
+    #[test]
+    fn short_values_change_in_three_writes_and_others_in_five() {
+        let writes = [8, 16, 24, 56, 256].map(|bytes| BlockGeometry::new(bytes).unwrap().change_writes_max());
+        assert_eq!(writes, [3, 5, 5, 5, 5]);
     }
 
     #[test]

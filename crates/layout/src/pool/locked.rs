@@ -3,14 +3,16 @@
 //! Invariant: the copy is what stands in the block once the WRITEs planned so far are executed. Nobody else
 //! writes the block meanwhile.
 //!
-//! A value's lines are made odd, written, made even. A key's line is not made odd, because what an insert
-//! writes into it means nothing before its stamp, one word, shows it. A value of several lines leaves all of
-//! them with equal versions, whatever a holder that died left there.
+//! A change is made of *steps*. The words of one step may become visible in any order; those of a step before
+//! are visible first. A value's lines are made odd, written, made even. A key's line is not made odd, because
+//! what an insert writes into it means nothing before its stamp, one word, shows it. A value of several lines
+//! leaves all of them with equal versions, whatever a holder that died left there.
 
 use std::array;
 use std::ops::Range;
 
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
+use smallvec::SmallVec;
 
 use super::journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, ValueWords};
 use super::{BlockGeometry, LockWord, Writes};
@@ -20,9 +22,9 @@ use crate::{
     PERMUTATION_WORD, SHORT_VALUES_PER_LINE,
 };
 
-/// Words of one WRITE at most that journals an update and makes its lines odd: as many as a table of short
-/// values needs.
-const JOURNALED_WORDS_MAX: usize = 5 * WORDS_PER_LINE;
+/// Words at most that one WRITE has between two pieces of a step, as they stand. A card pays by the verb, and
+/// a link has room: 256 B take it about as long as another WRITE takes the card.
+const GAP_WORDS_MAX: usize = 4 * WORDS_PER_LINE;
 
 /// A locked leaf.
 #[derive(Debug)]
@@ -53,10 +55,10 @@ impl<'a> LockedLeaf<'a> {
             && self.fences().is_some()
     }
 
-    /// Lines of one value.
+    /// WRITEs at most of an update, a removal, or an insert into a free slot.
     #[must_use]
-    pub fn lines_per_value(&self) -> usize {
-        self.geometry.leaf().lines_per_value()
+    pub fn change_writes_max(&self) -> usize {
+        self.geometry.change_writes_max()
     }
 
     /// Bytes of one value.
@@ -146,7 +148,7 @@ impl<'a> LockedLeaf<'a> {
     pub fn anchor(&mut self, writes: &mut Writes) {
         let floor = self.floor_word();
         self.set_word(floor, self.word(floor) | 1 << ANCHOR_BIT);
-        self.write(floor..floor + 1, writes);
+        self.write(word(floor), writes);
     }
 
     /// The value in a slot.
@@ -163,26 +165,23 @@ impl<'a> LockedLeaf<'a> {
         LeafSlot::all().find(|slot| self.version(*slot) == 0 && !self.key_lines().is_occupied(*slot))
     }
 
-    /// Inserts an absent key into a free slot. It is there with the last WRITE.
+    /// Inserts an absent key into a free slot, in three steps. It is there when the last one is visible.
     pub fn insert(&mut self, slot: LeafSlot, key: u64, version: u64, value: &[u8], writes: &mut Writes) {
         debug_assert!(version != 0 && self.version(slot) == 0, "{slot:?} is not free");
-        self.write_value(slot, version, &words_of(value), writes);
-        let word = slot.key_word();
-        self.set_word(word, key);
+        let (lines, key_line, key_word) = (self.value_lines(slot), slot.key_line(), slot.key_word());
+        let stamp = self.closed_stamp(lines.clone());
+        self.set_word(key_word, key);
         let occupied = |other: LeafSlot| other == slot || self.key_lines().is_occupied(other);
         self.set_word(PERMUTATION_WORD, self.permutation(occupied));
-        if slot.key_line() == 0 {
-            self.write(PERMUTATION_WORD..WORDS_PER_LINE, writes);
-        } else {
-            self.write(PERMUTATION_WORD..PERMUTATION_WORD + 1, writes);
-            self.write(word..word + 1, writes);
-        }
-        let stamp = self.stamp(slot.key_line()).written();
-        self.write_stamp(
-            slot.key_line(),
-            stamp.with_occupancy(stamp.occupancy() | slot.occupancy_bit()),
-            writes,
-        );
+        self.set_changing(lines.clone());
+        let key_words = [word(PERMUTATION_WORD), word(key_word)];
+        self.write_step(key_words.into_iter().chain(stamps(lines.clone())), writes);
+        self.set_value(slot, version, &words_of(value));
+        self.write_bodies(lines.clone(), writes);
+        let shown = self.stamp(key_line).written();
+        self.lines[key_line].0[0] = shown.with_occupancy(shown.occupancy() | slot.occupancy_bit()).0;
+        self.set_stamps(lines.clone(), stamp);
+        self.write_step(stamps(key_line..key_line + 1).chain(stamps(lines)), writes);
     }
 
     /// Removes the key in an occupied slot, with one WRITE.
@@ -192,21 +191,29 @@ impl<'a> LockedLeaf<'a> {
         self.write_stamp(slot.key_line(), stamp.with_occupancy(occupancy), writes);
     }
 
-    /// Replaces the value in an occupied slot. The last WRITE completes it, or else the compute node that
-    /// repairs the leaf.
+    /// Replaces the value in an occupied slot, in three steps. The last one completes it, or else the compute
+    /// node that repairs the leaf.
+    ///
+    /// The first has the journal and the odd stamps. The value's own words change behind all of that. So
+    /// lines that are odd under the journal before hold what that journal, or nobody, wants there.
     pub fn update(&mut self, slot: LeafSlot, version: u64, value: &[u8], writes: &mut Writes) {
-        let value = words_of(value);
+        let (lines, value) = (self.value_lines(slot), words_of(value));
         let journal = Journal::Update { incarnation: self.incarnation(), slot, version, value };
-        let stamp = self.begin_update(&journal, slot, writes);
+        let stamp = self.closed_stamp(lines.clone());
+        let journaled = self.set_journal(&journal);
+        self.set_changing(lines.clone());
+        #[cfg(injected)]
+        let journaled = if crate::injected::JOURNAL_MISSING.is_injected() { 0..0 } else { journaled };
+        self.write_step(stamps(lines.clone()).chain([journaled]), writes);
         let Journal::Update { value, .. } = journal else { unreachable!("made above") };
         self.set_value(slot, version, &value);
-        self.end_value(slot, stamp, writes);
+        self.end_value(lines, stamp, writes);
     }
 
     /// Gives the leaf back: to anybody, or with [`LockWord::CLOSED`] to nobody.
     pub fn unlock(&mut self, to: LockWord, writes: &mut Writes) {
         self.set_word(OWNER_WORD, to.0);
-        self.write(OWNER_WORD..OWNER_WORD + 1, writes);
+        self.write(word(OWNER_WORD), writes);
     }
 
     #[inline]
@@ -244,28 +251,47 @@ impl<'a> LockedLeaf<'a> {
         self.lines[self.leaf_lines()..].iter().flat_map(|line| line.0).collect()
     }
 
-    /// Plans a WRITE of these words as they stand in the copy.
+    /// Plans one WRITE of these words as they stand in the copy.
     pub(super) fn write(&self, words: Range<usize>, writes: &mut Writes) {
+        debug_assert!(
+            !words.contains(&OWNER_WORD) || words.len() == 1 || self.word(OWNER_WORD) != LockWord::FREE.0,
+            "who writes over the lock word holds it"
+        );
         writes.push(self.number, words.start, words.map(|word| self.word(word)));
     }
 
+    /// Plans a step: these words as they stand in the copy. Pieces that lie close together are one WRITE,
+    /// with what lies between them: the lock's holder knows what stands there, and nobody else changes it.
+    pub(super) fn write_step(&self, pieces: impl IntoIterator<Item = Range<usize>>, writes: &mut Writes) {
+        let mut pieces: SmallVec<[Range<usize>; LEAF_SLOTS]> =
+            pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        let Some(first) = pieces.first() else { return };
+        let mut joined = first.clone();
+        for piece in pieces {
+            if piece.start > joined.end + GAP_WORDS_MAX {
+                self.write(joined, writes);
+                joined = piece;
+            } else {
+                joined.end = joined.end.max(piece.end);
+            }
+        }
+        self.write(joined, writes);
+    }
+
     pub(super) fn write_stamp(&mut self, line: usize, stamp: Stamp, writes: &mut Writes) {
-        self.lines[line].0[0] = stamp.0;
-        self.write(line * WORDS_PER_LINE..line * WORDS_PER_LINE + 1, writes);
+        self.set_stamps(line..line + 1, stamp);
+        self.write_step(stamps(line..line + 1), writes);
     }
 
-    /// Plans the WRITE of a line without its stamp.
-    pub(super) fn write_body(&self, line: usize, writes: &mut Writes) {
-        self.write(line * WORDS_PER_LINE + 1..(line + 1) * WORDS_PER_LINE, writes);
-    }
-
-    pub(super) fn write_journal(&mut self, journal: &Journal, writes: &mut Writes) {
-        let words = self.set_journal(journal);
-        self.write(words, writes);
+    /// Plans a step: lines without their stamps.
+    pub(super) fn write_bodies(&self, lines: impl IntoIterator<Item = usize>, writes: &mut Writes) {
+        let bodies = lines.into_iter().map(|line| line * WORDS_PER_LINE + 1..(line + 1) * WORDS_PER_LINE);
+        self.write_step(bodies, writes);
     }
 
     /// Changes the journal in the copy alone; its words of the block.
-    fn set_journal(&mut self, journal: &Journal) -> Range<usize> {
+    pub(super) fn set_journal(&mut self, journal: &Journal) -> Range<usize> {
         let first = self.geometry.first_control_word() + CHECK_WORD;
         let words = journal.encode();
         for (word, content) in (first..).zip(&words) {
@@ -274,38 +300,19 @@ impl<'a> LockedLeaf<'a> {
         first..first + words.len()
     }
 
-    /// Journals an update of `slot`, and makes its value's lines odd; the stamp that they get behind it.
-    ///
-    /// One WRITE does both if they lie close together: from the value's first line to the journal's end,
-    /// with what lies between as it stands. No order of its words matters. Until all of them are visible the
-    /// value's own words are not touched. So lines that are odd under the journal before hold what that
-    /// journal, or nobody, wants there.
-    fn begin_update(&mut self, journal: &Journal, slot: LeafSlot, writes: &mut Writes) -> Stamp {
-        let lines = self.value_lines(slot);
-        let stamp = self.closed_stamp(lines.clone());
-        #[cfg(injected)]
-        if crate::injected::JOURNAL_MISSING.is_injected() {
-            lines.for_each(|line| self.open_line(line, writes));
-            return stamp;
+    /// Makes lines odd, unless they are, in the copy alone.
+    pub(super) fn set_changing(&mut self, lines: Range<usize>) {
+        for line in lines {
+            let stamp = self.stamp(line);
+            if !stamp.is_changing() {
+                self.set_stamps(line..line + 1, stamp.changing());
+            }
         }
-        let journal = self.set_journal(journal);
-        let both = lines.start * WORDS_PER_LINE..journal.end;
-        if both.len() > JOURNALED_WORDS_MAX {
-            self.write(journal, writes);
-            lines.for_each(|line| self.open_line(line, writes));
-        } else {
-            lines.for_each(|line| self.lines[line].0[0] = self.stamp(line).changing().0);
-            self.write(both, writes);
-        }
-        stamp
     }
 
-    /// Makes the line odd, unless it is.
-    pub(super) fn open_line(&mut self, line: usize, writes: &mut Writes) {
-        let stamp = self.stamp(line);
-        if !stamp.is_changing() {
-            self.write_stamp(line, stamp.changing(), writes);
-        }
+    /// Changes stamps in the copy alone.
+    pub(super) fn set_stamps(&mut self, lines: Range<usize>, stamp: Stamp) {
+        self.lines[lines].iter_mut().for_each(|line| line.0[0] = stamp.0);
     }
 
     /// The even stamp that the lines of one value get, all of the same version.
@@ -327,22 +334,17 @@ impl<'a> LockedLeaf<'a> {
     pub(super) fn write_value(&mut self, slot: LeafSlot, version: u64, value: &[u64], writes: &mut Writes) {
         let lines = self.value_lines(slot);
         let stamp = self.closed_stamp(lines.clone());
-        for line in lines {
-            self.open_line(line, writes);
-        }
+        self.set_changing(lines.clone());
+        self.write_step(stamps(lines.clone()), writes);
         self.set_value(slot, version, value);
-        self.end_value(slot, stamp, writes);
+        self.end_value(lines, stamp, writes);
     }
 
-    /// Plans the WRITEs of a value whose lines are odd: as it stands in the copy, then its lines' `stamp`.
-    fn end_value(&mut self, slot: LeafSlot, stamp: Stamp, writes: &mut Writes) {
-        let lines = self.value_lines(slot);
-        for line in lines.clone() {
-            self.write_body(line, writes);
-        }
-        for line in lines {
-            self.write_stamp(line, stamp, writes);
-        }
+    /// Plans the last steps of a value whose lines are odd: its words in the copy, then its lines' `stamp`.
+    fn end_value(&mut self, lines: Range<usize>, stamp: Stamp, writes: &mut Writes) {
+        self.write_bodies(lines.clone(), writes);
+        self.set_stamps(lines.clone(), stamp);
+        self.write_step(stamps(lines), writes);
     }
 
     /// Changes version and value in the copy alone.
@@ -392,6 +394,16 @@ impl<'a> LockedLeaf<'a> {
     fn first_body_word(&self, slot: LeafSlot) -> usize {
         self.geometry.leaf().value_place(slot).index * (self.geometry.leaf().value_words() + 1)
     }
+}
+
+/// One word of a block.
+pub(super) fn word(word: usize) -> Range<usize> {
+    word..word + 1
+}
+
+/// The words of a block that hold the stamps of these lines.
+pub(super) fn stamps(lines: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    lines.map(|line| word(line * WORDS_PER_LINE))
 }
 
 /// The value in whole words, padded with zeros.

@@ -7,12 +7,15 @@
 //! A block that is not in the chain of leaves is *closed*: nobody can lock it, and readers do not believe it.
 //! So a leaf that a split made shows nothing before it is named, and one that was merged nothing after.
 
+use std::iter;
+use std::ops::Range;
+
 use farsight_base::words::next_incarnation;
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 use smallvec::SmallVec;
 
 use super::journal::{ANCHOR_BIT, CHECK_WORD, Journal};
-use super::locked::words_of;
+use super::locked::{stamps, word, words_of};
 use super::{BlockGeometry, LockWord, LockedLeaf, Neighbour, Rewrite, Writes};
 use crate::{
     Fences, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage, LeafSlot,
@@ -41,7 +44,10 @@ impl LockedLeaf<'_> {
         let leaf_lines = self.leaf_lines();
         let is_untouched = (0..leaf_lines).all(|line| self.stamp(line) == Stamp(0));
         if !is_untouched {
-            (0..leaf_lines).for_each(|line| self.open_line(line, writes));
+            // Of a creation that was cut off, any word may be missing.
+            self.set_word(OWNER_WORD, LockWord::CLOSED.0);
+            self.set_changing(0..leaf_lines);
+            self.write_step(stamps(0..leaf_lines), writes);
         }
         self.fill(image, floor);
         let mut occupancies = [0; KEY_LINES];
@@ -50,11 +56,12 @@ impl LockedLeaf<'_> {
         }
         let all = 0..self.lines.len() * WORDS_PER_LINE;
         if is_untouched {
-            self.end_lines(image.incarnation, occupancies, &mut Writes::default());
+            self.set_even(image.incarnation, occupancies);
             self.write(all, writes);
         } else {
             self.write(all, writes);
-            self.end_lines(image.incarnation, occupancies, writes);
+            self.set_even(image.incarnation, occupancies);
+            self.write_step(stamps(0..leaf_lines), writes);
         }
     }
 
@@ -121,9 +128,10 @@ impl LockedLeaf<'_> {
             floor: self.newest_version().max(right.newest_version()),
             neighbour: Neighbour::Merged { leaf: right.number(), holder },
         };
-        self.write_journal(&Journal::Rewrite(rewrite), writes);
+        let journal = self.set_journal(&Journal::Rewrite(rewrite));
+        self.write(journal, writes);
         right.unlock(LockWord::CLOSED, writes);
-        self.finish_rewrite(&rewrite, writes);
+        self.finish_rewrite(&rewrite, 0..0, writes);
     }
 
     /// Ends the leaf at `high`, where `right`, which is open already, begins. The caller ends the change.
@@ -148,7 +156,7 @@ impl LockedLeaf<'_> {
     pub fn clear_journal(&mut self, writes: &mut Writes) {
         let check = self.geometry.first_control_word() + CHECK_WORD;
         self.set_word(check, 0);
-        self.write(check..check + 1, writes);
+        self.write(word(check), writes);
     }
 
     /// What a holder of the lock that died leaves to do at the leaf to the right:
@@ -178,7 +186,7 @@ impl LockedLeaf<'_> {
                     self.write_value(slot, version, &value, writes);
                 }
             }
-            Some(Journal::Rewrite(rewrite)) => self.finish_rewrite(&rewrite, writes),
+            Some(Journal::Rewrite(rewrite)) => self.finish_rewrite(&rewrite, 0..0, writes),
             None => {}
         }
         self.abandon(writes);
@@ -189,34 +197,39 @@ impl LockedLeaf<'_> {
     }
 
     /// Makes every odd line even as it stands, whatever the journal says: what no stamp shows was not done.
+    ///
+    /// Of a value whose lines are odd in part, all are made odd first. Otherwise a repairer that dies could
+    /// leave them even with different versions, and nothing would show that they are of one write.
     pub fn abandon(&mut self, writes: &mut Writes) {
-        for line in 0..KEY_LINES {
-            if self.stamp(line).is_changing() {
-                self.write_stamp(line, self.stamp(line).written(), writes);
-            }
+        let single = (0..KEY_LINES).map(|line| line..line + 1);
+        let is_odd = |line| self.stamp(line).is_changing();
+        let ended: SmallVec<[Range<usize>; LEAF_SLOTS]> =
+            single.chain(self.values()).filter(|lines| lines.clone().any(is_odd)).collect();
+        let all = || ended.iter().cloned().flat_map(stamps);
+        if !ended.iter().cloned().flatten().all(is_odd) {
+            ended.iter().for_each(|lines| self.set_changing(lines.clone()));
+            self.write_step(all(), writes);
         }
-        for lines in self.values() {
-            if lines.clone().any(|line| self.stamp(line).is_changing()) {
-                let stamp = self.closed_stamp(lines.clone());
-                lines.for_each(|line| self.write_stamp(line, stamp, writes));
-            }
+        for lines in &ended {
+            self.set_stamps(lines.clone(), self.closed_stamp(lines.clone()));
         }
+        self.write_step(all(), writes);
     }
 
     fn rewrite(&mut self, rewrite: Rewrite, writes: &mut Writes) {
-        self.write_journal(&Journal::Rewrite(rewrite), writes);
+        let journal = self.set_journal(&Journal::Rewrite(rewrite));
         #[cfg(injected)]
         if crate::injected::JOURNAL_CLEARED_EARLY.is_injected() {
+            self.write(journal.clone(), writes);
             self.clear_journal(writes);
         }
-        self.finish_rewrite(&rewrite, writes);
+        self.finish_rewrite(&rewrite, journal, writes);
     }
 
-    /// All of a rewrite but its journal, from wherever it stands.
-    fn finish_rewrite(&mut self, rewrite: &Rewrite, writes: &mut Writes) {
+    /// All of a rewrite, from wherever it stands, in three steps. The first has the journal, too, if it does
+    /// not stand there yet. A line that is odd while the journal is torn holds what it held before.
+    fn finish_rewrite(&mut self, rewrite: &Rewrite, journal: Range<usize>, writes: &mut Writes) {
         let (floor, anchor) = (self.floor_word(), self.word(self.floor_word()) & 1 << ANCHOR_BIT);
-        self.set_word(floor, anchor | (self.word(floor) ^ anchor).max(rewrite.floor));
-        self.write(floor..floor + 1, writes);
         let is_kept = |slot: LeafSlot| self.key_lines().key(slot).is_some_and(|key| rewrite.keeps(key));
         let kept: [bool; LEAF_SLOTS] =
             std::array::from_fn(|number| LeafSlot::new(number).is_some_and(is_kept));
@@ -227,13 +240,12 @@ impl LockedLeaf<'_> {
         let is_cleared = (0..self.leaf_lines()).any(is_new);
         #[cfg(injected)]
         let is_cleared = is_cleared && !crate::injected::UNSHOWN_CLEARED.is_injected();
-        for line in 0..self.leaf_lines() {
-            self.open_line(line, writes);
-        }
+        self.set_word(floor, anchor | (self.word(floor) ^ anchor).max(rewrite.floor));
+        self.set_changing(0..self.leaf_lines());
+        self.write_step(stamps(0..self.leaf_lines()).chain([word(floor), journal]), writes);
         self.set_word(NEXT_WORD, rewrite.next);
         self.set_word(HIGH_FENCE_WORD, rewrite.high);
         self.set_word(PERMUTATION_WORD, self.permutation(|slot| kept[slot.number()]));
-        self.write(NEXT_WORD..PERMUTATION_WORD + 1, writes);
         let mut occupancies = [0; KEY_LINES];
         let mut emptied = SmallVec::<[usize; LEAF_SLOTS]>::new();
         for slot in LeafSlot::all() {
@@ -244,28 +256,26 @@ impl LockedLeaf<'_> {
                 emptied.push(self.value_lines(slot).start);
             }
         }
-        // Values that share a line go out together.
-        emptied.dedup();
-        for line in emptied {
-            self.write_body(line, writes);
-        }
-        self.end_lines(rewrite.incarnation, occupancies, writes);
+        let versions = emptied.into_iter().map(|line| line * WORDS_PER_LINE + 1..(line + 1) * WORDS_PER_LINE);
+        self.write_step(iter::once(NEXT_WORD..PERMUTATION_WORD + 1).chain(versions), writes);
+        self.set_even(rewrite.incarnation, occupancies);
+        self.write_step(stamps(0..self.leaf_lines()), writes);
     }
 
-    /// Makes every line even, under `incarnation`.
-    fn end_lines(&mut self, incarnation: u32, occupancies: [u8; KEY_LINES], writes: &mut Writes) {
+    /// Makes every line even, under `incarnation`, in the copy alone.
+    fn set_even(&mut self, incarnation: u32, occupancies: [u8; KEY_LINES]) {
         for (line, occupancy) in occupancies.into_iter().enumerate() {
             let stamp = self.stamp(line).written().with_incarnation(incarnation);
-            self.write_stamp(line, stamp.with_occupancy(occupancy), writes);
+            self.set_stamps(line..line + 1, stamp.with_occupancy(occupancy));
         }
         for lines in self.values() {
             let stamp = self.closed_stamp(lines.clone()).with_incarnation(incarnation).with_occupancy(0);
-            lines.for_each(|line| self.write_stamp(line, stamp, writes));
+            self.set_stamps(lines, stamp);
         }
     }
 
     /// The lines of the values, those that are written together at a time.
-    fn values(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+    fn values(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let step = self.geometry.leaf().lines_per_value();
         (KEY_LINES..self.leaf_lines()).step_by(step).map(move |first| first..first + step)
     }

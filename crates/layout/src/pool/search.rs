@@ -95,6 +95,7 @@ mod tests {
         let mut lines: Vec<Line> = words.as_chunks().0.iter().map(|words| Line(*words)).collect();
         let mut leaf = LockedLeaf::new(&geometry, LeafNumber(0), &mut lines);
         let slot = leaf.free_slot().unwrap();
+        leaf.unlock(LockWord::of(1, 1), &mut Writes::default());
         leaf.insert(slot, KEY, 5, &[9; 8], &mut Writes::default());
         lines.truncate(geometry.leaf().leaf_lines());
         (geometry, lines)
