@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use common::{HeapRegion, Writing, fresh_random};
+use common::{HeapRegion, Writing};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_base::{LINE_BYTES, LeafNumber};

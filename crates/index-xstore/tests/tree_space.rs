@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::thread;
 
-use common::{Fixture, fresh_random, stamp_of};
+use common::{Fixture, stamp_of};
 use farsight_base::LeafNumber;
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_index::{Direction, Pairs};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicU64, AtomicUsize, Ordering};
 use farsight_base::words::copy_stamped;
 use farsight_base::{LeafNumber, Line, RegionId, WORDS_PER_LINE};
