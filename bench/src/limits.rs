@@ -40,11 +40,15 @@ use crate::machine::thread_cpu_time;
 
 /// Rounds of each measurement.
 pub const ROUNDS: usize = 5;
-/// Reads in a round, and walks in batches.
-const READS: u64 = 4_000_000;
-/// Walks one after the other, and scans, in a round.
-const SINGLE_WALKS: usize = READS as usize / 16;
-const SCANS_IN_ROUND: usize = READS as usize / 64;
+/// Reads in a round at most; walks in batches are as many.
+const READS_MAX: usize = 4_000_000;
+/// Of a small table as many reads as it has keys, times this: they take no longer than the runs beside them.
+const READS_PER_KEY: usize = 16;
+/// The fewest, by which a clock can still go.
+const READS_MIN: usize = 1 << 16;
+/// A round has so many reads for one walk that goes alone, and for one scan.
+const READS_PER_SINGLE_WALK: usize = 16;
+const READS_PER_SCAN: usize = 64;
 /// Reads prefetched together.
 const PREFETCHED: usize = 64;
 /// Bytes of blocks that a round copies.
@@ -130,14 +134,15 @@ impl<'a> LimitArrays<'a> {
         let predictor = Predictor::new(&model, &fences).expect("memory for a model");
         let mut random = SplitMix64::new(2);
         let mut some = || random.below(keys.len() as u64) as usize;
-        let drawn = (0..READS).map(|_| keys[some()]).collect();
+        let reads = (keys.len() * READS_PER_KEY).clamp(READS_MIN, READS_MAX);
+        let drawn = (0..reads).map(|_| keys[some()]).collect();
         let mut lengths = SplitMix64::new(3);
         let mut scan = || {
             let (first, pairs) = (some(), 1 + lengths.below(SCAN_PAIRS_MAX) as usize);
             let last = (first + pairs - 1).min(keys.len() - 1);
             (keys[first], 1 + last / PAIRS_PER_LEAF - first / PAIRS_PER_LEAF)
         };
-        let scans = (0..SCANS_IN_ROUND).map(|_| scan()).collect();
+        let scans = (0..reads / READS_PER_SCAN).map(|_| scan()).collect();
         let mut values = [KEY_PART_WORDS; KEY_PART_WORDS + 1];
         for slot in LeafSlot::all() {
             values[slot.key_word()] = geometry.value_place(slot).line * WORDS_PER_LINE;
@@ -170,6 +175,11 @@ impl<'a> LimitArrays<'a> {
         }
     }
 
+    /// Reads of a round.
+    fn reads(&self) -> u64 {
+        self.keys.len() as u64
+    }
+
     fn line(&self, random: u64) -> &AtomicU64 {
         let lines = self.leaves.len() / WORDS_PER_LINE;
         let line = ((u128::from(random) * lines as u128) >> 64) as usize;
@@ -179,17 +189,17 @@ impl<'a> LimitArrays<'a> {
     fn plain_reads(&self, round: u64) -> u64 {
         let mut sum = 0_u64;
         let mut random = SplitMix64::new(round);
-        for _ in 0..READS {
+        for _ in 0..self.reads() {
             sum = sum.wrapping_add(self.line(random.next_u64()).load(Ordering::Relaxed));
         }
         black_box(sum);
-        READS
+        self.reads()
     }
 
     fn prefetched_reads(&self, round: u64) -> u64 {
         let mut sum = 0_u64;
         let mut random = SplitMix64::new(round);
-        for _ in 0..READS / PREFETCHED as u64 {
+        for _ in 0..self.reads() / PREFETCHED as u64 {
             let lines: [&AtomicU64; PREFETCHED] = std::array::from_fn(|_| {
                 let line = self.line(random.next_u64());
                 prefetch(line);
@@ -198,7 +208,7 @@ impl<'a> LimitArrays<'a> {
             sum = lines.iter().fold(sum, |sum, line| sum.wrapping_add(line.load(Ordering::Relaxed)));
         }
         black_box(sum);
-        READS / PREFETCHED as u64 * PREFETCHED as u64
+        self.reads() / PREFETCHED as u64 * PREFETCHED as u64
     }
 
     /// The lines that walks in batches touch.
@@ -248,10 +258,11 @@ impl<'a> LimitArrays<'a> {
         round: u64,
         touched: &mut Touched,
     ) -> u64 {
-        let first = round as usize % 8 * SINGLE_WALKS;
+        let walks = self.keys.len() / READS_PER_SINGLE_WALK;
+        let first = round as usize % 8 * walks;
         // No bit of a value is taken over, but neither compiler nor processor knows.
         let (mut sum, taken_over) = (0_u64, black_box(0));
-        for key in &self.keys[first..][..SINGLE_WALKS] {
+        for key in &self.keys[first..][..walks] {
             let key = key ^ if CHAINED { sum & taken_over } else { 0 };
             let leaf = Self::leaf(self.predictor.leaf_now(key));
             if COUNTED {
@@ -270,7 +281,7 @@ impl<'a> LimitArrays<'a> {
             }
         }
         black_box(sum);
-        SINGLE_WALKS as u64
+        walks as u64
     }
 
     /// Scans in groups: all lines of a group's leaves are prefetched, then the pairs copied, leaf by leaf.
