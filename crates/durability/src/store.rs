@@ -117,18 +117,26 @@ impl Store {
         Ok(number)
     }
 
-    /// Lets the recovery of `table` begin with this complete snapshot, and removes the one before. One that
-    /// covers less of the log than that, or whose table is gone, is removed itself.
+    /// The snapshot with which the recovery of `table` begins, if there is one.
+    #[must_use]
+    pub fn snapshot_of(&self, table: u32) -> Option<SnapshotName> {
+        self.catalogue.tables.get(&table).and_then(|entry| entry.snapshot)
+    }
+
+    /// Lets the recovery of `table` begin with this complete snapshot, and removes `former`, which was the
+    /// table's when the first pair of this one was read. If the table has another one by now, or is gone,
+    /// this one is removed itself: a bulk load has ended meanwhile, whose pairs it may lack.
     ///
     /// # Errors
     /// As [`Store::change`].
-    pub fn name_snapshot(&mut self, table: u32, name: SnapshotName) -> Result<(), DurabilityError> {
-        let Some(entry) = self.catalogue.tables.get(&table) else {
-            self.remove_snapshot(name);
-            return Ok(());
-        };
-        let former = entry.snapshot;
-        if former.is_some_and(|former| former.position > name.position) {
+    pub fn name_snapshot(
+        &mut self,
+        table: u32,
+        former: Option<SnapshotName>,
+        name: SnapshotName,
+    ) -> Result<(), DurabilityError> {
+        let is_older = former.is_some_and(|former| former.position > name.position);
+        if is_older || self.snapshot_of(table) != former || !self.catalogue.tables.contains_key(&table) {
             self.remove_snapshot(name);
             return Ok(());
         }
@@ -148,7 +156,7 @@ impl Store {
     /// # Errors
     /// As [`Store::change`].
     pub fn drop_table(&mut self, table: u32) -> Result<(), DurabilityError> {
-        let snapshot = self.catalogue.tables.get(&table).and_then(|entry| entry.snapshot);
+        let snapshot = self.snapshot_of(table);
         self.change(|catalogue| _ = catalogue.tables.remove(&table))?;
         if let Some(snapshot) = snapshot {
             self.remove_snapshot(snapshot);

@@ -72,6 +72,34 @@ fn tables_come_back_with_names_numbers_pairs_and_versions() {
     assert!(matches!(put[..], [WriteOutcome::Inserted(version)] if version > greatest + 1), "{put:?}");
 }
 
+/// A snapshot that began while a table was empty ends after the table's bulk load.
+#[test]
+fn a_bulk_load_beside_snapshots_comes_back() {
+    let keys: Vec<u64> = (0..300).collect();
+    for _ in 0..100 {
+        let disk = SimulatedDisk::default();
+        let (node, host) = start(&disk, Ack::Durable);
+        let client = host.connect();
+        let table = client.create("loaded", 24);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let client = host.connect();
+                while !is_done.load(Ordering::Relaxed) {
+                    client.control::<u64>(&ControlRequest::BeginSnapshots).expect("a round begins");
+                }
+            });
+            client.load(&table, &keys);
+            is_done.store(true, Ordering::Relaxed);
+        });
+        node.shutdown().expect("stopped");
+
+        let (_node, host) = start(&disk.crash(1), Ack::Durable);
+        let (pairs, _) = host.connect().scan(&table, 0, 400).expect("pairs");
+        assert_eq!(pairs.len(), keys.len());
+    }
+}
+
 /// Versions and values of every length, by a snapshot and the log behind it, and no memory lost.
 #[test]
 fn values_of_any_length_come_back() {

@@ -284,6 +284,7 @@ impl Running<'_> {
     fn snapshots(&mut self, store: &mut Store, log: &mut Log) -> Result<(), DurabilityError> {
         let position = log.position();
         for number in self.tables.tables.keys().copied().collect::<Vec<_>>() {
+            let former = store.snapshot_of(number);
             let file = store.take_snapshot_number()?;
             let mut writer = SnapshotWriter::begin(Arc::clone(store.disk()), file, number)?;
             for key in 0..KEYS {
@@ -301,7 +302,7 @@ impl Running<'_> {
             self.acknowledge();
             let version_max = self.tables.versions.get(&number).copied().unwrap_or(0);
             let name = writer.finish(position, version_max)?;
-            store.name_snapshot(number, name)?;
+            store.name_snapshot(number, former, name)?;
         }
         store.remove_segments(log.position())?;
         Ok(())

@@ -42,13 +42,15 @@ impl Loader for LoggedLoad {
     }
 
     /// The table is empty, and what the log says of it so far is that. So the pairs are a snapshot of it at
-    /// the log's end.
+    /// the log's end. Nobody sees it named and the pairs not: a snapshot that began there would lack them.
     fn finish(self) -> Result<u64, ServerError> {
         let Self { durable, failure, table, load, snapshot, version } = self;
-        let named = snapshot
-            .finish(durable.position(), version)
-            .and_then(|name| durable.store().name_snapshot(table, name));
-        named.map_err(|error| refused(&error))?;
+        let mut name = snapshot.finish(durable.position(), version).map_err(|error| refused(&error))?;
+        let mut store = durable.store();
+        let former = store.snapshot_of(table);
+        // A snapshot of the empty table may have been named since, of a later position.
+        name.position = former.map_or(name.position, |former| former.position.max(name.position));
+        store.name_snapshot(table, former, name).map_err(|error| refused(&error))?;
         load.finish().map_err(|error| {
             // It is durable: a restart shows it.
             failure.record("a bulk load", &error.to_string());

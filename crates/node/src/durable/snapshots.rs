@@ -5,7 +5,8 @@
 //! 2. For each table, its pairs are read leaf by leaf, as a scan does, and written to a file. Writes go on. A
 //!    pair in the file may be newer than the position. So before the file counts, the sequencer says that the
 //!    log is durable up to here.
-//! 3. The file is complete and durable; then the catalogue names it. The one before is removed.
+//! 3. The file is complete and durable; then the catalogue names it, unless a bulk load of the table has
+//!    ended since step 2 began. The one before is removed.
 //! 4. Segments that no table needs any more are removed.
 
 use std::sync::Arc;
@@ -81,6 +82,7 @@ impl Snapshots {
         stop: &Stop,
     ) -> Result<u64, DurabilityError> {
         let Some(logged) = table.hosted().logged() else { return Ok(0) };
+        let former = self.durable.store().snapshot_of(table.id().0);
         let mut writer = self.durable.begin_snapshot(table.id().0)?;
         let mut next = Some(0);
         let mut bytes = 0;
@@ -101,7 +103,7 @@ impl Snapshots {
         let version_max = logged.version_max();
         self.durable.settle()?;
         let name = writer.finish(position, version_max)?;
-        self.durable.store().name_snapshot(table.id().0, name)?;
+        self.durable.store().name_snapshot(table.id().0, former, name)?;
         Ok(bytes)
     }
 }
