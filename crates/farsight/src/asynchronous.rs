@@ -14,12 +14,12 @@
 
 mod driver;
 mod operation;
+mod ordered;
 mod queue;
 mod round;
 mod shared;
 
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,8 +33,7 @@ use self::operation::Operation;
 use self::queue::{Completion, Request};
 use self::shared::Shared;
 use crate::conditional::{added, push_compare, push_compare_value, swapped};
-use crate::scan::encoded_range;
-use crate::{Added, Entry, Key, Pairs, Session, Swapped};
+use crate::{Added, Entry, Key, Session, Swapped};
 
 /// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by
 /// [`crate::Table::asynchronous`].
@@ -162,23 +161,6 @@ impl<K: Key> AsyncTable<K> {
         match self.ask(Request::MultiGet(keys), &[]).await {
             Ok((Completion::MultiGet(answers), _)) => answers,
             Ok((other, _)) => unreachable!("a multi-get was answered with {other:?}"),
-            Err(error) => Err(self.read_error(error)),
-        }
-    }
-
-    /// The first pairs, at most `limit`, whose keys lie in `range`, in key order. Every pair was there at an
-    /// instant during the scan, none is skipped and none comes twice. A longer scan goes on behind the last
-    /// key that this one returned.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub async fn scan(&self, range: impl RangeBounds<K>, limit: usize) -> Result<Pairs<K>, ReadError> {
-        // A range without keys becomes a scan without pairs.
-        let (first, last, limit) =
-            encoded_range(range).map_or((0, 0, 0), |(first, last)| (first, last, limit));
-        match self.ask(Request::Scan { first, last, limit }, &[]).await {
-            Ok((Completion::Scan(pairs), _)) => pairs.map(Pairs::from_encoded),
-            Ok((other, _)) => unreachable!("a scan was answered with {other:?}"),
             Err(error) => Err(self.read_error(error)),
         }
     }

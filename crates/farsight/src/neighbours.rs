@@ -25,7 +25,7 @@ impl Neighbour {
     /// All, from the least key to the greatest.
     pub const ALL: [Self; 4] = [Self::Lower, Self::Floor, Self::Ceiling, Self::Higher];
 
-    fn direction(self) -> Direction {
+    pub(crate) fn direction(self) -> Direction {
         match self {
             Self::Lower | Self::Floor => Direction::Descending,
             Self::Ceiling | Self::Higher => Direction::Ascending,
@@ -33,7 +33,7 @@ impl Neighbour {
     }
 
     /// The scan for this neighbour of `key`.
-    fn request(self, key: u64) -> ScanRequest {
+    pub(crate) fn request(self, key: u64) -> ScanRequest {
         let from = match self {
             Self::Floor | Self::Ceiling => Some(key),
             Self::Lower | Self::Higher => self.direction().next_key(key),

@@ -193,10 +193,11 @@ impl<K: Key> Session<K> {
     /// [`Session::scan_batch`] of encoded keys.
     pub(crate) fn scan_encoded(
         &mut self,
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut farsight_index::Pairs,
     ) -> Result<(), ReadError> {
-        self.inner.scan_batch(Direction::Ascending, scans, pairs)
+        self.inner.scan_batch(direction, scans, pairs)
     }
 
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no

@@ -12,7 +12,7 @@
 
 use std::task::{Context, Waker};
 
-use farsight_client::{Lifetime, ReadError, WriteError};
+use farsight_client::{Direction, Lifetime, ReadError, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
@@ -27,7 +27,7 @@ const NONE: SlotIndex = SlotIndex::MAX;
 pub(super) enum Request {
     Get(u64),
     MultiGet(Vec<u64>),
-    Scan { first: u64, last: u64, limit: usize },
+    Scan { direction: Direction, first: u64, last: u64, limit: usize },
     Write(WriteOperation, u64, Lifetime),
 }
 

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use farsight_client::{Lifetime, Origin, ReadError, ScanRequest, WriteError};
+use farsight_client::{Direction, Lifetime, Origin, ReadError, ScanRequest, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
@@ -93,7 +93,7 @@ struct Long {
 #[derive(Debug)]
 enum LongRequest {
     MultiGet(Vec<u64>),
-    Scan { first: u64, last: u64, limit: usize },
+    Scan { direction: Direction, first: u64, last: u64, limit: usize },
 }
 
 #[derive(Debug)]
@@ -104,7 +104,8 @@ enum Work {
 
 #[derive(Debug)]
 struct ScanWork {
-    /// The least key that has not been fetched; `None` at the end.
+    direction: Direction,
+    /// The next key, in that direction, that has not been fetched; `None` at the end.
     next_from: Option<u64>,
     last: u64,
     /// Pairs still wanted.
@@ -167,7 +168,9 @@ impl Round {
             let Some((slot, request, _)) = queue.take(Lane::Long) else { return false };
             let request = match request {
                 Request::MultiGet(keys) => LongRequest::MultiGet(keys),
-                Request::Scan { first, last, limit } => LongRequest::Scan { first, last, limit },
+                Request::Scan { direction, first, last, limit } => {
+                    LongRequest::Scan { direction, first, last, limit }
+                }
                 Request::Get(_) | Request::Write(..) => unreachable!("a short request in the long lane"),
             };
             self.long.push_back(Long::new(slot, request, self.value_kind));
@@ -205,7 +208,9 @@ impl Round {
     pub(super) fn execute(&mut self, session: &mut Session<u64>) {
         self.pieces = self.long.len().min(PIECES_MAX);
         self.execute_gets(session);
-        self.execute_scans(session);
+        for direction in [Direction::Ascending, Direction::Descending] {
+            self.execute_scans(direction, session);
+        }
         for writes in self.writes.iter_mut().chain(&mut self.lasting_writes) {
             writes.execute(session);
         }
@@ -233,21 +238,19 @@ impl Round {
         }
     }
 
-    /// Pieces of scans, in one batch.
-    fn execute_scans(&mut self, session: &mut Session<u64>) {
+    /// Pieces of scans in one direction, in one batch.
+    fn execute_scans(&mut self, direction: Direction, session: &mut Session<u64>) {
         self.scans.clear();
         for long in self.long.iter().take(self.pieces) {
-            if let Work::Scan(ScanWork { next_from: Some(from), left, piece_pairs, .. }) = &long.work {
-                self.scans.push(ScanRequest { from: *from, limit: *piece_pairs.min(left) });
-            }
+            self.scans.extend(long.scan_piece(direction));
         }
         if self.scans.is_empty() {
             return;
         }
-        let error = session.scan_encoded(&self.scans, &mut self.pairs).err();
+        let error = session.scan_encoded(direction, &self.scans, &mut self.pairs).err();
         let mut requests = self.scans.iter().enumerate();
         for long in self.long.iter_mut().take(self.pieces) {
-            if !matches!(long.work, Work::Scan(ScanWork { next_from: Some(_), .. })) {
+            if long.scan_piece(direction).is_none() {
                 continue;
             }
             let (index, request) = requests.next().expect("a piece was requested for each scan");
@@ -327,6 +330,13 @@ impl Long {
         }
     }
 
+    /// The next piece of a scan in that direction, of which pairs are wanted still.
+    fn scan_piece(&self, direction: Direction) -> Option<ScanRequest> {
+        let Work::Scan(scan) = &self.work else { return None };
+        let from = scan.next_from.filter(|_| scan.direction == direction)?;
+        Some(ScanRequest { from, limit: scan.piece_pairs.min(scan.left) })
+    }
+
     /// Takes the error of the batch that its piece was in, if there is one. True then.
     fn fails(&mut self, error: Option<&ReadError>) -> bool {
         self.error = error.cloned();
@@ -400,32 +410,51 @@ impl Work {
                 }
                 Self::MultiGet { done: 0, answers }
             }
-            LongRequest::Scan { first, last, limit } => {
+            &LongRequest::Scan { direction, first, last, limit } => {
                 let mut pairs = Pairs::default();
                 match values {
                     ValueKind::Fixed(bytes) => pairs.reset(bytes.into()),
                     ValueKind::Blocks { .. } => pairs.reset_any_length(),
                 }
-                let next_from = Some(*first).filter(|_| *limit > 0 && first <= last);
-                Self::Scan(ScanWork { next_from, last: *last, left: *limit, piece_pairs: PIECE_PAIRS, pairs })
+                let mut scan = ScanWork {
+                    direction,
+                    next_from: None,
+                    last,
+                    left: limit,
+                    piece_pairs: PIECE_PAIRS,
+                    pairs,
+                };
+                scan.next_from = Some(first).filter(|first| limit > 0 && scan.contains(*first));
+                Self::Scan(scan)
             }
         }
     }
 }
 
 impl ScanWork {
+    /// Whether a key does not lie beyond the last one.
+    fn contains(&self, key: u64) -> bool {
+        match self.direction {
+            Direction::Ascending => key <= self.last,
+            Direction::Descending => key >= self.last,
+        }
+    }
+
     /// Takes the pairs of scan `index` of `pairs`, of which `limit` were requested.
     fn append(&mut self, pairs: &Pairs, index: usize, limit: usize) {
         let mut count = 0;
         let mut next_from = None;
-        for pair in pairs.scan(index).take_while(|pair| pair.key <= self.last) {
+        for pair in pairs.scan(index) {
+            if !self.contains(pair.key) {
+                break;
+            }
             self.pairs.push(pair);
             count += 1;
-            next_from = pair.key.checked_add(1);
+            next_from = self.direction.next_key(pair.key);
         }
         self.left -= count;
         let goes_on = count == limit && self.left > 0;
-        self.next_from = next_from.filter(|from| goes_on && *from <= self.last);
+        self.next_from = next_from.filter(|from| goes_on && self.contains(*from));
         self.piece_pairs = (2 * self.piece_pairs).min(PIECE_PAIRS_MAX);
     }
 }
@@ -545,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_request_begins_again_a_bounded_number_of_times() {
-        let request = LongRequest::Scan { first: 0, last: 9, limit: 9 };
+        let request = LongRequest::Scan { direction: Direction::Ascending, first: 0, last: 9, limit: 9 };
         let mut long = Long::new(0, request, ValueKind::Fixed(8));
         for epoch in 0..ATTEMPTS_MAX as u64 {
             long.stays_at(at(epoch), "t");

@@ -1,12 +1,13 @@
 //! Futures of many tasks on several runtimes against `BTreeMap`, their cancellation, and the server's end.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_executor::Executor;
-use farsight::{Answers, AsyncTable, EngineKind, Key, Options, ValueKind, WriteError, WriteOutcome};
+use farsight::{Answers, AsyncTable, EngineKind, Entry, Key, Options, ValueKind, WriteError, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 use crate::server::TestServer;
@@ -31,7 +32,7 @@ fn table_of<K: Key>(store: &TestStore, value_bytes: usize) -> AsyncTable<K> {
     store.create_table::<K>("t", value_bytes).asynchronous(Options::default()).expect("a driver")
 }
 
-on_every_engine!(ten_thousand_tasks_on_tokio, tasks_go_on_in_the_next_life);
+on_every_engine!(ten_thousand_tasks_on_tokio, tasks_go_on_in_the_next_life, ordered_reads_agree_with_a_map);
 
 /// One task: random operations on keys of its own, each checked at once. Returns what it leaves.
 async fn check_own_keys(table: AsyncTable<u64>, task: u64) -> Model {
@@ -269,5 +270,54 @@ fn futures_may_move_between_threads() {
         assert_eq!(sent(table.multi_get(&[*b"a key..."])).await.expect("a read succeeds").len(), 1);
         assert_eq!(sent(table.scan(.., 5)).await.expect("a read succeeds").len(), 1);
         sent(table.remove(*b"a key...")).await.expect("a write succeeds");
+    });
+}
+
+/// Scans both ways in pieces, and neighbours of keys that are there, that are not, and beyond all.
+fn ordered_reads_agree_with_a_map(engine: &'static EngineKind) {
+    const PAIRS: u64 = 5_000;
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = table_of::<u64>(&store, 8);
+    let mut random = SplitMix64::fresh();
+    let mut keys: Vec<u64> = (0..PAIRS).map(|_| random.next_u64() >> (8 * random.below(8))).collect();
+    keys.extend([0, 1, u64::MAX - 1, u64::MAX, 1 << 53, (1 << 53) + 1]);
+    pollster::block_on(async {
+        assert_eq!(table.first().await.expect("a read succeeds"), None);
+        let mut model = Model::new();
+        for key in &keys {
+            table.put(*key, &key.to_le_bytes()).await.expect("a write succeeds");
+            model.insert(*key, key.to_le_bytes().to_vec());
+        }
+        let pair = |found: Option<(u64, Entry)>| found.map(|(key, entry)| (key, entry.value.into_vec()));
+        let owned = |found: Option<(&u64, &Vec<u8>)>| found.map(|(key, value)| (*key, value.clone()));
+        assert_eq!(pair(table.first().await.expect("a read")), owned(model.first_key_value()));
+        assert_eq!(pair(table.last().await.expect("a read")), owned(model.last_key_value()));
+        for _ in 0..300 {
+            let near = keys[random.below(keys.len() as u64) as usize];
+            let key = near.wrapping_add(random.below(3)).wrapping_sub(1);
+            let above = (Bound::Excluded(key), Bound::Unbounded);
+            let found = [
+                table.lower(key).await,
+                table.floor(key).await,
+                table.ceiling(key).await,
+                table.higher(key).await,
+            ];
+            let expected = [
+                model.range(..key).next_back(),
+                model.range(..=key).next_back(),
+                model.range(key..).next(),
+                model.range(above).next(),
+            ];
+            assert_eq!(found.map(|found| pair(found.expect("a read"))), expected.map(owned), "of {key}");
+            let limit = random.below(2 * PAIRS) as usize;
+            let pairs = table.scan_descending(..=key, limit).await.expect("a scan succeeds");
+            let expected = model.range(..=key).rev().take(limit).map(|(key, _)| *key);
+            assert!(pairs.iter().map(|pair| pair.key).eq(expected), "{limit} pairs from {key} down");
+            let pairs = table.scan(key.., limit).await.expect("a scan succeeds");
+            assert!(
+                pairs.iter().map(|pair| pair.key).eq(model.range(key..).take(limit).map(|(key, _)| *key))
+            );
+        }
+        assert!(table.scan_descending(7..7, 10).await.expect("a scan succeeds").is_empty());
     });
 }
