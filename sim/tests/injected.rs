@@ -148,7 +148,6 @@ found! {
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 3_000;
-    a_born_leaf_opened_early: BornOpenedEarly in "pool" within 2_000;
     splits_that_are_not_counted_again: RecountSkipped in "pool" within 400;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
@@ -158,6 +157,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "UnshownCleared",
     "JournalMissing",
     "JournalClearedEarly",
+    "BornOpenedEarly",
     "ImageKept",
     "SentBehindGivenUp",
     "NewcomersFenced",

@@ -29,9 +29,9 @@ fn a_slot_that_is_used_again_is_found() {
 
 #[cfg(injected)]
 #[test]
-fn journals_that_are_missing_or_cleared_early_are_found() {
-    use farsight_layout::injected::{JOURNAL_CLEARED_EARLY, JOURNAL_MISSING};
-    for bug in [&JOURNAL_MISSING, &JOURNAL_CLEARED_EARLY] {
+fn journals_that_lack_and_leaves_that_open_early_are_found() {
+    use farsight_layout::injected::{BORN_OPENED_EARLY, JOURNAL_CLEARED_EARLY, JOURNAL_MISSING};
+    for bug in [&JOURNAL_MISSING, &JOURNAL_CLEARED_EARLY, &BORN_OPENED_EARLY] {
         let test = || {
             every_cut_is_repaired(8, ROUNDS, &mut SplitMix64::new(SEED));
         };
@@ -51,12 +51,15 @@ fn every_cut_is_repaired(value_bytes: usize, rounds: usize, random: &mut SplitMi
         let mut after = model.clone();
         world::apply(&mut after, &change, outcome);
         let stopped = random.below(stores.len() as u64 + 1) as usize;
+        let closed_before = world.closed();
         let mut next = None;
         for cut in 0..=stores.len() {
             let mut crashed = world.clone();
             crashed.store(&stores[..cut]);
             crashed.repair(random);
-            crashed.chain();
+            let (chain, closed) = (crashed.chain(), crashed.closed());
+            let is_right = |block: &usize| chain.contains(block) || closed.contains(block);
+            assert!(closed_before.iter().all(is_right), "round {round}: open and in no chain at {cut}");
             let found = crashed.pairs();
             let (is_before, is_after) = (found == model.pairs, found == after.pairs);
             let is_right = is_before && cut < stores.len() || is_after && cut > 0;

@@ -222,7 +222,13 @@ impl World {
         chain
     }
 
-    /// Block `block` as the words of it stand.
+    /// The blocks outside the chain that are closed: of no leaf any more.
+    pub(crate) fn closed(&self) -> Vec<usize> {
+        let chain = self.chain();
+        let is_closed = |block: &usize| !chain.contains(block) && self.lock(*block) == LockWord::CLOSED;
+        (0..BLOCKS).filter(is_closed).collect()
+    }
+
     /// A block as a session READs it behind its lock.
     fn locked(&self, block: usize, lock: LockWord) -> Vec<Line> {
         let mut lines = self.lines(block);
@@ -230,6 +236,7 @@ impl World {
         lines
     }
 
+    /// Block `block` as the words of it stand.
     pub(crate) fn lines(&self, block: usize) -> Vec<Line> {
         self.blocks[block].as_chunks().0.iter().map(|words| Line(*words)).collect()
     }
