@@ -30,6 +30,7 @@ mod restore;
 mod segment;
 mod snapshot;
 mod store;
+mod syncs;
 
 pub use archive::{Archive, DirectoryArchive, Pieces};
 pub use backup::{Backup, back_up};
@@ -45,6 +46,7 @@ pub use restore::restore;
 pub use segment::{LogPosition, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader};
 pub use snapshot::{SnapshotWriter, read_snapshot};
 pub use store::Store;
+pub use syncs::Syncs;
 
 /// The version of all files here. Another one is refused by its number.
 pub const DATA_FORMAT_VERSION: u32 = 1;

@@ -3,9 +3,12 @@
 //! Protocol:
 //! 1. [`Log::append`] writes a frame behind the last one. A crash here leaves it whole, torn, or not at all.
 //! 2. [`Log::sync`] makes all frames durable that were appended before it. From now on a crash leaves them.
-//! 3. A frame that does not fit begins a segment. All frames of the old one are made durable first. Then the
-//!    new one is reserved on the disk, and its header and its name are made durable. The frame follows. A
-//!    crash in between leaves a segment without a frame, which recovery removes.
+//!    In its place, [`Log::begin_sync`] lets a helper do that, and [`Log::end_sync`] waits for it. Frames
+//!    that are appended in between may be durable then or not.
+//! 3. A frame that does not fit begins a segment. All frames of the old one are made durable first, which
+//!    ends a sync that was begun. Then the new one is reserved on the disk, and its header and its name are
+//!    made durable. The frame follows. A crash in between leaves a segment without a frame, which recovery
+//!    removes.
 //!
 //! A full disk is met in step 3 alone, for a segment's room is reserved at its begin. Nothing was appended
 //! then, and the log goes on when there is room. Every other failure poisons the log.
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
 use crate::error::disk_error;
 use crate::segment::{LogPosition, SegmentHeader, file_name};
-use crate::{DurabilityError, FrameWriter, LogEnd};
+use crate::{DurabilityError, FrameWriter, LogEnd, Syncs};
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +47,9 @@ pub struct Log {
     checksum: u32,
     /// The last durable frame.
     durable_number: u64,
+    syncs: Arc<Syncs>,
+    /// The last frame that the sync covers that was begun.
+    syncing_number: Option<u64>,
     /// Bytes appended in this life.
     appended_bytes: u64,
     /// What failed.
@@ -51,7 +57,7 @@ pub struct Log {
 }
 
 struct Segment {
-    file: Box<dyn DiskFile>,
+    file: Arc<dyn DiskFile>,
     name: String,
     length_bytes: u64,
     end: u64,
@@ -70,6 +76,8 @@ impl Log {
             number: end.number,
             checksum: end.checksum,
             durable_number: end.number,
+            syncs: Arc::default(),
+            syncing_number: None,
             appended_bytes: 0,
             poisoned: None,
         }
@@ -94,6 +102,18 @@ impl Log {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.durable_number == self.number
+    }
+
+    /// Where syncs wait for a helper that were begun.
+    #[must_use]
+    pub fn syncs(&self) -> &Arc<Syncs> {
+        &self.syncs
+    }
+
+    /// True if [`Log::end_sync`] waits for a helper, or has to sync itself.
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.syncing_number.is_some() && !self.syncs.has_ended()
     }
 
     /// Appends the records of `frame` as one frame.
@@ -125,9 +145,33 @@ impl Log {
     /// # Errors
     /// [`DurabilityError`]; the log is poisoned then.
     pub fn sync(&mut self) -> Result<(), DurabilityError> {
+        self.begin_sync()?;
+        self.end_sync()
+    }
+
+    /// Begins to make durable all that was appended. A sync that was begun before ends first.
+    ///
+    /// # Errors
+    /// As [`Log::end_sync`].
+    pub fn begin_sync(&mut self) -> Result<(), DurabilityError> {
+        self.end_sync()?;
+        if let Some(segment) = &self.segment {
+            self.syncs.begin(Arc::clone(&segment.file));
+            self.syncing_number = Some(self.number);
+        }
+        Ok(())
+    }
+
+    /// Ends the sync that was begun last: what was appended before it is durable.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]; the log is poisoned then.
+    pub fn end_sync(&mut self) -> Result<(), DurabilityError> {
         self.check()?;
-        let Some(segment) = &self.segment else { return Ok(()) };
-        let synced = segment.file.sync();
+        let (Some(number), Some(segment)) = (self.syncing_number.take(), &self.segment) else {
+            return Ok(());
+        };
+        let synced = self.syncs.end();
         let synced = synced.map_err(|error| disk_error("syncing", self.disk.place(&segment.name))(error));
         #[cfg(injected)]
         let synced = if crate::injected::FAILED_SYNC_RETRIED.is_injected() && synced.is_err() {
@@ -136,7 +180,7 @@ impl Log {
             synced
         };
         self.poison_if_failed(synced)?;
-        self.durable_number = self.number;
+        self.durable_number = number;
         Ok(())
     }
 
@@ -148,8 +192,8 @@ impl Log {
         let name = file_name(number);
         let place = self.disk.place(&name);
         let length_bytes = self.options.segment_bytes.max(SECTOR_BYTES as u64 + frame_bytes);
-        let file = match self.disk.create(&name, length_bytes) {
-            Ok(file) => file,
+        let file: Arc<dyn DiskFile> = match self.disk.create(&name, length_bytes) {
+            Ok(file) => file.into(),
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 // What was made of it is in the way of the next attempt; if it stays, that one replaces it.
                 let _ = self.disk.remove(&name);

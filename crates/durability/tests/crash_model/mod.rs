@@ -261,6 +261,10 @@ impl Running<'_> {
             self.acknowledge();
         } else {
             self.tables = after;
+            if self.random.below(3) == 0 {
+                // Others are appended before it ends.
+                log.begin_sync()?;
+            }
         }
         Ok(())
     }
