@@ -3,8 +3,8 @@
 //! Invariant: what a client was told of a write, and what any client has read, is found after a restart. That
 //! is so where writes are acknowledged when they are durable. docs/protocol/durability.md has the protocol.
 //!
-//! Threads: workers hand calls that write to the [`Sequencer`], and answer nothing. It writes the tables.
-//! [`Snapshots`] keep the log short.
+//! Threads: workers hand calls that write to the [`Sequencer`], and answer nothing. It writes the tables. A
+//! helper syncs the log meanwhile. [`Snapshots`] keep the log short.
 
 mod group;
 mod load;
@@ -13,6 +13,7 @@ mod recovery;
 mod rounds;
 mod sequencer;
 mod snapshots;
+mod sync_helper;
 
 use std::fmt;
 use std::sync::mpsc::sync_channel;
@@ -34,6 +35,7 @@ use crate::signal::Signal;
 use crate::{NodeState, StartError};
 pub use sequencer::Sequencer;
 pub use snapshots::Snapshots;
+pub(crate) use sync_helper::SyncHelper;
 
 /// The longest that a snapshot waits for the sequencer.
 const SETTLE_MAX: Duration = Duration::from_secs(60);

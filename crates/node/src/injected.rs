@@ -5,6 +5,10 @@ farsight_base::bugs! {
     NEWCOMERS_FENCED = "NewcomersFenced";
     /// Writes are applied and answered before the log that has them is durable.
     ANSWERED_BEFORE_SYNC = "AnsweredBeforeSync";
+    /// The sequencer decides a group as if the one before, whose sync is under way, had written nothing.
+    FLYING_UNSEEN = "FlyingUnseen";
+    /// The sequencer applies a group when its sync begins.
+    APPLIED_BEFORE_SYNC = "AppliedBeforeSync";
     /// The sequencer counts a pair that has ended.
     ENDED_PAIR_DECIDED = "EndedPairDecided";
     /// Objects that are in compute nodes' hands are freed by who looks for those that no slot names.

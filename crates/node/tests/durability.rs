@@ -355,6 +355,20 @@ mod injected {
     }
 
     #[test]
+    fn a_group_that_flies_and_is_not_seen_by_the_next() {
+        assert_found(&farsight_node::injected::FLYING_UNSEEN, || {
+            durable_program::crash_everywhere(PROGRAMS);
+        });
+    }
+
+    #[test]
+    fn writes_that_are_seen_before_their_sync_has_ended() {
+        assert_found(&farsight_node::injected::APPLIED_BEFORE_SYNC, || {
+            durable_program::crash_everywhere(PROGRAMS);
+        });
+    }
+
+    #[test]
     fn versions_that_recur() {
         assert_found(&farsight_durability::injected::VERSION_REUSED, || {
             durable_program::crash_everywhere(PROGRAMS);

@@ -1,8 +1,9 @@
 //! A group of calls: decided one by one, then logged, applied and answered together.
 //!
 //! Invariant: nothing in a group is visible before [`Group::apply`]. A later write of the group sees an
-//! earlier one by the overlay, so each is decided as if the earlier ones had taken place. To a write a pair
-//! is absent whose deadline has passed when it is decided. That it is applied later changes nothing.
+//! earlier one by the overlay, and those of the group before by its overlay. So each is decided as if the
+//! earlier ones had taken place. To a write a pair is absent whose deadline has passed when it is decided.
+//! That it is applied later changes nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -125,7 +126,12 @@ struct Write<'a> {
     old_bytes_max: usize,
     /// Pairs of the table have deadlines.
     has_deadlines: bool,
+    /// The group before, as long as it is not applied.
+    before: &'a Group,
 }
+
+/// Bytes of a frame from which on a group takes no more, or only a little.
+const FULL_BYTES: usize = 16 << 20;
 
 /// Inserts whose room is made certain at once.
 const RESERVED: u64 = 1024;
@@ -172,11 +178,13 @@ impl Undone {
 }
 
 impl Room {
-    /// Takes the room of one insert: nothing may fail behind the log.
-    fn take(&mut self, table: &dyn LoggedTable) -> Result<(), ServerError> {
+    /// Takes the room of one insert: nothing may fail behind the log. The group before has so many, and may
+    /// not have used it yet.
+    fn take(&mut self, table: &dyn LoggedTable, taken_before: u64) -> Result<(), ServerError> {
         if self.taken == self.reserved {
-            let ahead = table.reserve(self.taken + RESERVED).map(|()| RESERVED);
-            self.reserved += ahead.or_else(|_| table.reserve(self.taken + 1).map(|()| 1))?;
+            let taken = taken_before + self.taken;
+            let ahead = table.reserve(taken + RESERVED).map(|()| RESERVED);
+            self.reserved += ahead.or_else(|_| table.reserve(taken + 1).map(|()| 1))?;
         }
         self.taken += 1;
         Ok(())
@@ -189,9 +197,15 @@ impl Group {
         self.answers.is_empty()
     }
 
-    /// Decides the writes of one call.
+    /// True if it has as much as is logged at once.
+    pub(super) fn is_full(&self) -> bool {
+        self.frame.len() >= FULL_BYTES
+    }
+
+    /// Decides the writes of one call. `before` is the group before, which is empty once it is applied.
     pub(super) fn decide(
         &mut self,
+        before: &Self,
         id: TableId,
         table: &dyn LoggedTable,
         operation: WriteOperation,
@@ -205,7 +219,8 @@ impl Group {
                 for entry in Ahead::new(table, entries.iter()) {
                     let operand = Operand::of_one_size(operation, entry.value);
                     let (old_bytes_max, has_deadlines) = (usize::MAX, false);
-                    let write = Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines };
+                    let write =
+                        Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines, before };
                     let decided = self.decide_one(write);
                     self.outcomes.push(decided.unwrap_or_else(Undone::decided));
                 }
@@ -213,7 +228,7 @@ impl Group {
                 if returns_value { values } else { AnswerShape::Outcomes }
             }
             Entries::OfAnyLength(entries, room_bytes) => {
-                self.decide_any_length(id, table, operation, entries, room_bytes);
+                self.decide_any_length(before, id, table, operation, entries, room_bytes);
                 if returns_value { AnswerShape::ValuesOfAnyLength } else { AnswerShape::Outcomes }
             }
         };
@@ -223,6 +238,7 @@ impl Group {
     /// Decides writes of values of any length, in their order, as long as their answer has room.
     fn decide_any_length(
         &mut self,
+        before: &Self,
         id: TableId,
         table: &dyn LoggedTable,
         operation: WriteOperation,
@@ -241,7 +257,8 @@ impl Group {
             let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;
             let decided = match operand {
                 Some(operand) => {
-                    let write = Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines };
+                    let write =
+                        Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines, before };
                     self.decide_one(write)
                 }
                 // Seen to before the call was handed over.
@@ -335,14 +352,19 @@ impl Group {
         is_wanted: bool,
         held: &mut Vec<u8>,
     ) -> Result<Option<u64>, ServerError> {
-        let Write { id, table, entry: WriteEntry { key, hint, .. }, .. } = write;
-        match self.overlay.get(&(id, key)) {
+        let Write { id, table, entry: WriteEntry { key, hint, .. }, before, .. } = write;
+        let at = (id, key);
+        let here = self.overlay.get(&at).map(|pending| (self, pending));
+        let pending = here.or_else(|| Some((before, before.overlay.get(&at)?)));
+        #[cfg(injected)]
+        let pending = if crate::injected::FLYING_UNSEEN.is_injected() { here } else { pending };
+        match pending {
             None => table.pair_of(key, hint, is_wanted, held),
-            Some(None) => Ok(None),
-            Some(Some((version, value))) => {
+            Some((_, None)) => Ok(None),
+            Some((group, Some((version, value)))) => {
                 held.clear();
                 if is_wanted {
-                    held.extend_from_slice(&self.values[value.clone()]);
+                    held.extend_from_slice(&group.values[value.clone()]);
                 }
                 Ok(Some(*version))
             }
@@ -357,7 +379,8 @@ impl Group {
     ) -> Result<Decided, Undone> {
         // A pair that is there now may have ended when this is applied: that is an insert then.
         if present.is_none() || write.has_deadlines {
-            self.rooms.entry(write.id).or_default().take(write.table)?;
+            let taken_before = write.before.rooms.get(&write.id).map_or(0, |room| room.taken);
+            self.rooms.entry(write.id).or_default().take(write.table, taken_before)?;
         }
         let Some(before) = present else {
             return Ok(Decided::new(WriteOutcome::Inserted(self.log(write, Some(value))?), None));

@@ -110,9 +110,9 @@ impl Queue {
         taken
     }
 
-    /// Sleeps until work comes, or for this long.
-    pub(super) fn wait(&self, timeout: Duration) {
-        self.signal.wait(timeout);
+    /// Sleeps until work comes or a sync has ended, or for this long. False if neither did.
+    pub(super) fn wait(&self, timeout: Duration) -> bool {
+        self.signal.wait(timeout)
     }
 
     /// Wakes the sequencer.

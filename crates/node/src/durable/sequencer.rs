@@ -3,15 +3,22 @@
 //! Protocol of a group, of whatever waits:
 //! 1. It decides each write, by the table and what the group has written before. It draws versions, and makes
 //!    sure of the room.
-//! 2. It appends the writes to the log as one frame, and makes that durable. A crash before leaves nothing of
-//!    the group, or all of it, and nobody was told.
-//! 3. It applies the writes: from now on clients see them.
-//! 4. It answers.
+//! 2. It appends the writes to the log as one frame, and begins to make that durable: the group *flies*. A
+//!    crash before the end leaves nothing of the group, or all of it, and nobody was told.
+//! 3. It decides the next group meanwhile, by what the flying group has written, too. That one waits: at
+//!    most one group flies. It is not even written if the sync fails.
+//! 4. When the sync has ended, the next group is appended and its sync begun. Then it applies the one that
+//!    has landed: from now on clients see its writes.
+//! 5. It answers. A group without writes that has seen flying ones is answered no earlier.
 //!
-//! A group has one way to be acknowledged: durable, as above, or *memory*, where step 2 leaves the log to
-//! the system. Calls to tables of memory are taken first. Calls to one table keep their order.
+//! Such a group is acknowledged when it is durable. There is another one for tables that are acknowledged in
+//! *memory*: it leaves the log to the system, and passes the flying group. A table is acknowledged in one way
+//! as long as it lives, so neither group looks at the other's writes. Calls to tables of memory are taken
+//! first. Calls to one table keep their order.
 //!
-//! Nothing can fail behind step 2. If something does, that is a bug: the node refuses every call, and a
+//! Whatever depends on all writes before waits until nothing flies: another catalogue, bulk loads, snapshots.
+//!
+//! Nothing can fail behind the sync. If something does, that is a bug: the node refuses every call, and a
 //! restart finds the group in the log. If the disk fails, nobody knows what is in the log: the node refuses
 //! every call, too.
 
@@ -19,12 +26,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_durability::{DurabilityError, Log};
+use farsight_durability::{DurabilityError, Log, LogPosition};
 use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
 use super::group::{Entries, Group};
 use super::load::LoggedLoad;
 use super::queue::{Due, WaitingCall};
+use super::sync_helper::SyncHelper;
 use super::{Durable, refused};
 use crate::bulk_load::{Loading, Piece};
 use crate::tables::View;
@@ -45,11 +53,14 @@ pub struct Sequencer {
     durable: Arc<Durable>,
     log: Log,
     view: View,
+    /// In the log, and perhaps not durable: not applied.
+    flying: Group,
+    /// What is decided now.
     group: Group,
-    /// How the group is acknowledged.
-    group_ack: Ack,
+    /// The same for tables that are acknowledged in memory.
+    in_memory: Group,
     loads: BTreeMap<TableId, Loading<LoggedLoad>>,
-    /// Since when something appended is not durable, and how much had been appended when all was.
+    /// Since when something appended is covered by no sync, and how much had been appended when all was.
     unsynced_since: Option<Instant>,
     synced_bytes: u64,
 }
@@ -57,14 +68,14 @@ pub struct Sequencer {
 impl Sequencer {
     pub(super) fn new(state: Arc<NodeState>, durable: Arc<Durable>, log: Log) -> Self {
         durable.set_position(log.position(), log.appended_bytes());
-        let group_ack = durable.ack;
         Self {
-            group_ack,
             state,
             durable,
             log,
             view: View::default(),
+            flying: Group::default(),
             group: Group::default(),
+            in_memory: Group::default(),
             loads: BTreeMap::new(),
             unsynced_since: None,
             synced_bytes: 0,
@@ -74,10 +85,12 @@ impl Sequencer {
     /// Works until `stop`.
     pub(crate) fn run(&mut self, stop: &Stop) {
         while !stop.is_raised() {
-            if !self.step() {
-                self.durable.queue.wait(self.unsynced_since.map_or(SLEEP_MAX, |_| SYNC_PAUSE));
+            let sleep_max = self.unsynced_since.map_or(SLEEP_MAX, |_| SYNC_PAUSE);
+            if !self.advance() && !self.durable.queue.wait(sleep_max) {
+                self.finish_all();
             }
         }
+        self.finish_all();
         if self.state.failure().is_none() {
             let synced = self.sync();
             self.fail_if(synced.err());
@@ -85,11 +98,25 @@ impl Sequencer {
         self.durable.queue.close();
     }
 
-    /// Does what waits, or some of it. Returns whether there was any.
-    ///
-    /// What comes while it decides joins the group: a sync costs the same whatever it covers.
+    /// What does its syncs, in a thread of its own.
+    pub(crate) fn helper(&self) -> SyncHelper {
+        SyncHelper::new(Arc::clone(&self.durable), Arc::clone(self.log.syncs()))
+    }
+
+    /// Does what waits, or some of it, to its end. Returns whether there was any.
     pub fn step(&mut self) -> bool {
-        self.view.refresh(&self.state.tables);
+        let is_any = self.advance();
+        self.finish_all();
+        is_any
+    }
+
+    /// Does what waits, or some of it. Returns whether there was any. The last group may fly then, and
+    /// another be decided: the next step goes on with them.
+    ///
+    /// What comes while it decides joins the group, also while another one flies: a sync costs the same
+    /// whatever it covers.
+    pub fn advance(&mut self) -> bool {
+        self.refresh();
         self.loads.retain(|id, _| self.view.has(*id));
         let mut is_any = false;
         for _ in 0..TAKEN_TOGETHER {
@@ -100,12 +127,15 @@ impl Sequencer {
             is_any = true;
             self.take_all(work);
         }
-        self.finish_group();
+        self.finish_in_memory();
+        if !self.log.is_syncing() || self.group.is_full() {
+            self.launch();
+        }
         let is_due = self.unsynced_since.is_some_and(|since| since.elapsed() >= SYNC_PAUSE)
             || self.log.appended_bytes() - self.synced_bytes > SYNC_BYTES;
-        if is_due && self.state.failure().is_none() {
-            let synced = self.sync();
-            self.fail_if(synced.err());
+        if is_due && !self.log.is_syncing() && self.state.failure().is_none() {
+            let begun = self.begin_sync();
+            self.fail_if(begun.err());
         }
         is_any
     }
@@ -118,14 +148,20 @@ impl Sequencer {
                 Due::Call(call) if self.ack_of(&call) == Ack::Memory => self.take_call(call),
                 Due::Call(call) => waiting_for_disk.push(call),
                 other => {
-                    for call in waiting_for_disk.drain(..) {
-                        self.take_call(call);
-                    }
+                    self.take_calls(&mut waiting_for_disk);
                     self.take(other);
                 }
             }
         }
-        for call in waiting_for_disk {
+        self.take_calls(&mut waiting_for_disk);
+    }
+
+    /// Takes calls that wait for the disk. Those before that do not are answered first.
+    fn take_calls(&mut self, waiting_for_disk: &mut Vec<WaitingCall>) {
+        if !waiting_for_disk.is_empty() {
+            self.finish_in_memory();
+        }
+        for call in waiting_for_disk.drain(..) {
             self.take_call(call);
         }
     }
@@ -135,12 +171,19 @@ impl Sequencer {
         call.ack.unwrap_or(self.durable.ack)
     }
 
-    /// Looks at the catalogue again if it has come to hold this table since the group began. A group is
-    /// applied by the view by which it was decided, so it ends before.
+    /// Looks at the catalogue again if it has changed. Groups are applied by the view by which they were
+    /// decided, so they end before.
+    fn refresh(&mut self) {
+        if !self.view.is_current(&self.state.tables) {
+            self.finish_all();
+            self.view.refresh(&self.state.tables);
+        }
+    }
+
+    /// The same if the view lacks this table.
     fn see(&mut self, table: TableId) {
         if !self.view.has(table) {
-            self.finish_group();
-            self.view.refresh(&self.state.tables);
+            self.refresh();
         }
     }
 
@@ -149,7 +192,7 @@ impl Sequencer {
             Due::Call(call) => self.take_call(call),
             Due::Departed(client) => self.loads.values().for_each(|load| load.end_of(client)),
             Due::Settle(settled) => {
-                self.finish_group();
+                self.finish_all();
                 let synced = self.sync();
                 if self.fail_if(synced.err()) {
                     // One that does not wait any more needs no answer.
@@ -161,25 +204,21 @@ impl Sequencer {
 
     fn take_call(&mut self, call: WaitingCall) {
         let ack = self.ack_of(&call);
-        if ack != self.group_ack {
-            self.finish_group();
-            self.group_ack = ack;
-        }
         let WaitingCall { client, request, reply, .. } = call;
         if let Err(error) = self.state.failure.check() {
             return reply.refuse(&error);
         }
         match Request::decode(&request) {
             Ok(Request::Write { table, operation, entries }) => {
-                self.decide(table, operation, Entries::OfOneSize(entries), reply);
+                self.decide(ack, table, operation, Entries::OfOneSize(entries), reply);
             }
             Ok(Request::WriteValues { table, operation, entries }) => {
                 let room_bytes = reply.bytes_max() - HEADER_BYTES;
-                self.decide(table, operation, Entries::OfAnyLength(entries, room_bytes), reply);
+                self.decide(ack, table, operation, Entries::OfAnyLength(entries, room_bytes), reply);
             }
             Ok(Request::BulkLoad { table, last, piece, entries }) => {
                 // The load is of an empty table: all writes before are applied.
-                self.finish_group();
+                self.finish_all();
                 self.see(table);
                 let piece = Piece { number: piece, last, entries };
                 match self.load(table, client, piece) {
@@ -192,13 +231,24 @@ impl Sequencer {
         }
     }
 
-    fn decide(&mut self, table: TableId, operation: WriteOperation, entries: Entries<'_>, reply: LateReply) {
+    fn decide(
+        &mut self,
+        ack: Ack,
+        table: TableId,
+        operation: WriteOperation,
+        entries: Entries<'_>,
+        reply: LateReply,
+    ) {
         self.see(table);
         if let Some(load) = self.loads.get(&table) {
             load.end_by_write();
         }
+        let group = match ack {
+            Ack::Durable => &mut self.group,
+            Ack::Memory => &mut self.in_memory,
+        };
         match self.view.get(table).map(|found| found.hosted().logged()) {
-            Ok(Some(logged)) => self.group.decide(table, logged, operation, entries, reply),
+            Ok(Some(logged)) => group.decide(&self.flying, table, logged, operation, entries, reply),
             Ok(None) => reply.refuse(&unlogged(table)),
             Err(error) => reply.refuse(&error),
         }
@@ -224,59 +274,135 @@ impl Sequencer {
         Ok(loaded)
     }
 
-    /// Logs, applies and answers the group.
-    fn finish_group(&mut self) {
-        if self.group.is_empty() {
+    /// Logs, applies and answers what was decided for tables of memory, whatever flies.
+    fn finish_in_memory(&mut self) {
+        if self.in_memory.is_empty() {
             return;
         }
-        if self.group.frame.is_empty() {
-            return self.group.answer();
+        if self.in_memory.frame.is_empty() {
+            return self.in_memory.answer();
         }
-        let logged = self.log.append(&mut self.group.frame).and_then(|()| self.make_durable());
-        if let Err(error) = logged {
-            self.group.unstage(&self.view);
-            if matches!(error, DurabilityError::Full { .. }) {
-                return self.group.refuse(&refused(&error));
-            }
+        if let Err(error) = self.log.append(&mut self.in_memory.frame) {
+            return self.refuse_unlogged(Ack::Memory, error);
+        }
+        self.unsynced_since.get_or_insert_with(Instant::now);
+        // What flies stands before it in the log, and is not applied.
+        let end = self.flying.is_empty().then(|| self.end());
+        self.complete(Ack::Memory, end);
+    }
+
+    /// Ends the sync that was begun, lets what was decided fly, and applies and answers what flew.
+    fn launch(&mut self) {
+        if let Err(error) = self.log.end_sync() {
             self.fail_if(Some(error));
-            return self.group.refuse(&self.state.failure.unknown_outcome());
+            self.flying.unstage(&self.view);
+            self.flying.refuse(&self.state.failure.unknown_outcome());
+            // Nothing of it was written.
+            self.group.unstage(&self.view);
+            if let Err(error) = self.state.failure.check() {
+                self.group.refuse(&error);
+            }
+            return;
         }
-        match self.group.apply(&self.view) {
+        let end = self.end();
+        let has_writes = !self.group.frame.is_empty();
+        let logged = if has_writes {
+            self.log.append(&mut self.group.frame).and_then(|()| self.begin_sync())
+        } else {
+            Ok(())
+        };
+        if !self.flying.is_empty() {
+            self.complete(Ack::Durable, Some(end));
+        }
+        match logged {
+            Ok(()) if has_writes => {
+                std::mem::swap(&mut self.group, &mut self.flying);
+                #[cfg(injected)]
+                self.hurry();
+            }
+            // All that it has seen is durable.
+            Ok(()) => self.group.answer(),
+            Err(error) => self.refuse_unlogged(Ack::Durable, error),
+        }
+    }
+
+    /// Finishes all that was decided: nothing flies then.
+    fn finish_all(&mut self) {
+        self.finish_in_memory();
+        self.launch();
+        self.launch();
+    }
+
+    /// Applies and answers a group that is in the log as its tables want: the flying one, or that of memory.
+    /// `end` is where the log ended, if all before is applied then.
+    fn complete(&mut self, ack: Ack, end: Option<(LogPosition, u64)>) {
+        let group = match ack {
+            Ack::Durable => &mut self.flying,
+            Ack::Memory => &mut self.in_memory,
+        };
+        match self.state.failure.check().and_then(|()| group.apply(&self.view)) {
             Ok(wants_training) => {
-                self.durable.set_position(self.log.position(), self.log.appended_bytes());
-                self.group.answer();
+                if let Some((position, appended_bytes)) = end {
+                    self.durable.set_position(position, appended_bytes);
+                }
+                group.answer();
                 if wants_training {
                     self.state.wake_background();
                 }
             }
             Err(error) => {
                 self.state.failure.record("applying what the log has", &error.to_string());
-                self.group.refuse(&self.state.failure.unknown_outcome());
+                group.refuse(&self.state.failure.unknown_outcome());
             }
         }
     }
 
-    fn make_durable(&mut self) -> Result<(), DurabilityError> {
-        #[cfg(injected)]
+    /// Refuses a group that the log did not take.
+    fn refuse_unlogged(&mut self, ack: Ack, error: DurabilityError) {
+        let is_full = matches!(error, DurabilityError::Full { .. });
+        let refusal = if is_full {
+            refused(&error)
+        } else {
+            self.fail_if(Some(error));
+            self.state.failure.unknown_outcome()
+        };
+        let group = match ack {
+            Ack::Durable => &mut self.group,
+            Ack::Memory => &mut self.in_memory,
+        };
+        group.unstage(&self.view);
+        group.refuse(&refusal);
+    }
+
+    /// What the injected bugs do with a group whose sync has begun.
+    #[cfg(injected)]
+    fn hurry(&mut self) {
+        if crate::injected::APPLIED_BEFORE_SYNC.is_injected() {
+            let _ = self.flying.apply(&self.view);
+        }
         if crate::injected::ANSWERED_BEFORE_SYNC.is_injected() {
-            return Ok(());
-        }
-        match self.group_ack {
-            Ack::Durable => self.sync(),
-            Ack::Memory => {
-                self.unsynced_since.get_or_insert_with(Instant::now);
-                Ok(())
-            }
+            self.complete(Ack::Durable, Some(self.end()));
         }
     }
 
-    fn sync(&mut self) -> Result<(), DurabilityError> {
-        if !self.log.is_durable() {
-            self.log.sync()?;
-        }
+    /// Where the log ends, and how much was appended.
+    fn end(&self) -> (LogPosition, u64) {
+        (self.log.position(), self.log.appended_bytes())
+    }
+
+    fn begin_sync(&mut self) -> Result<(), DurabilityError> {
+        self.log.begin_sync()?;
         self.unsynced_since = None;
         self.synced_bytes = self.log.appended_bytes();
         Ok(())
+    }
+
+    /// Makes all durable that was appended. Nothing flies.
+    fn sync(&mut self) -> Result<(), DurabilityError> {
+        if !self.log.is_durable() {
+            self.begin_sync()?;
+        }
+        self.log.end_sync()
     }
 
     /// Lets the node refuse everything after an error. True without one.

@@ -25,6 +25,11 @@ impl View {
         }
     }
 
+    /// True if nothing has changed since.
+    pub(crate) fn is_current(&self, tables: &Tables) -> bool {
+        tables.version() == self.version
+    }
+
     #[cold]
     fn take(&mut self, tables: &Tables, version: u64) {
         self.all = tables.all().into_iter().map(|table| (table.id(), table)).collect();

@@ -262,6 +262,11 @@ impl LocalClient {
     pub fn receive(&self) -> Vec<u8> {
         self.answers.recv_timeout(REPLY_MAX).expect("every request is answered")
     }
+
+    /// The same, if there is one already.
+    pub fn try_receive(&self) -> Option<Vec<u8>> {
+        self.answers.try_recv().ok()
+    }
 }
 
 impl Drop for LocalClient {

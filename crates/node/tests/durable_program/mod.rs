@@ -38,9 +38,13 @@ pub(crate) struct Program {
     worker: Worker,
     sequencer: Sequencer,
     client: LocalClient,
+    /// Reads while calls of the other one wait.
+    reader: LocalClient,
     tables: BTreeMap<String, TableInfo>,
     random: SplitMix64,
     acknowledged: Tables,
+    /// What it holds if the first ones of the groups under way took place.
+    between: Vec<Tables>,
     /// What it holds if what was under way took place.
     perhaps: Tables,
     /// The greatest version of each table that was told.
@@ -81,15 +85,17 @@ impl Program {
         let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).ok()?;
         let sequencer = state.recover().ok()?.expect("there is a directory");
         let worker = Worker::open(&state, 0, "the worker").expect("a worker");
-        let client = host.connect();
+        let (client, reader) = (host.connect(), host.connect());
         Some(Self {
             state,
             worker,
             sequencer,
             client,
+            reader,
             tables: BTreeMap::new(),
             random: SplitMix64::new(seed),
             acknowledged: Tables::new(),
+            between: Vec::new(),
             perhaps: Tables::new(),
             versions: BTreeMap::new(),
         })
@@ -189,10 +195,10 @@ impl Program {
         Ok(())
     }
 
-    /// Several calls that wait together.
+    /// Several calls that wait together. Sometimes those that come first fly when others come.
     fn group(&mut self) -> Result<(), ServerError> {
         let mut sent = Vec::new();
-        for _ in 0..=self.below(3) {
+        for _ in 0..=self.below(4) {
             let Some(name) = self.some_table() else { break };
             let operation =
                 [WriteOperation::Insert, WriteOperation::Update, WriteOperation::Put, WriteOperation::Remove]
@@ -200,6 +206,9 @@ impl Program {
             let entries = (0..=self.below(4)).map(|_| (self.below(KEYS), self.random.next_u64()));
             let entries: Vec<(u64, u64)> = entries.collect();
             sent.push(self.send(&name, operation, &entries));
+            if self.below(2) == 0 {
+                self.fly(&name);
+            }
         }
         self.steps();
         for (table, expected) in sent {
@@ -207,6 +216,20 @@ impl Program {
         }
         self.acknowledge();
         Ok(())
+    }
+
+    /// The sequencer takes what waits, and leaves it under way. Nobody sees anything of it yet.
+    fn fly(&mut self, name: &str) {
+        self.worker.step(MonotonicNs(1), BUDGET);
+        self.sequencer.advance();
+        self.between.push(self.perhaps.clone());
+        if self.failure().is_none() {
+            let info = self.tables[name].clone();
+            self.send_scan(&info);
+            self.worker.step(MonotonicNs(2), BUDGET);
+            let (pairs, _) = self.receive_pairs(&info);
+            assert_eq!(pairs, self.acknowledged[name], "a sync is under way, and its group is seen");
+        }
     }
 
     /// Puts one pair.
@@ -302,6 +325,7 @@ impl Program {
     }
 
     fn acknowledge(&mut self) {
+        self.between.clear();
         self.acknowledged.clone_from(&self.perhaps);
     }
 
@@ -326,7 +350,8 @@ impl Program {
             assert_eq!(next, 0, "all pairs in one page");
             found.insert(info.definition.name.clone(), pairs);
         }
-        let possible = [&self.acknowledged, &self.perhaps];
+        let possible: Vec<&Tables> =
+            [&self.acknowledged, &self.perhaps].into_iter().chain(&self.between).collect();
         assert!(possible.contains(&&found), "{what}: found {found:#?}, possible {possible:#?}");
         after.perhaps = found;
         for info in infos {
@@ -357,13 +382,22 @@ impl Program {
     }
 
     fn scan(&mut self, table: &TableInfo) -> (Pairs, u64) {
+        self.send_scan(table);
+        self.steps();
+        self.receive_pairs(table)
+    }
+
+    fn send_scan(&mut self, table: &TableInfo) {
         let are_blocks = table.definition.values.are_blocks();
         let mut frame = Vec::new();
         let scan = if are_blocks { Request::scan_values } else { Request::scan };
         scan(&mut frame, table.id, Direction::Ascending, 0, 60);
-        self.client.send(&frame);
-        self.steps();
-        let reply = self.client.receive();
+        self.reader.send(&frame);
+    }
+
+    fn receive_pairs(&mut self, table: &TableInfo) -> (Pairs, u64) {
+        let are_blocks = table.definition.values.are_blocks();
+        let reply = self.reader.receive();
         let reply = Reply::decode(&reply).expect("a reply").expect("pairs");
         let words = reply.words().expect("words");
         let mut reader =
