@@ -299,10 +299,7 @@ impl Sequencer {
             self.flying.refuse(&self.state.failure.unknown_outcome());
             // Nothing of it was written.
             self.group.unstage(&self.view);
-            if let Err(error) = self.state.failure.check() {
-                self.group.refuse(&error);
-            }
-            return;
+            return self.group.refuse(&self.state.failure.check().expect_err("one was recorded"));
         }
         let end = self.end();
         let has_writes = !self.group.frame.is_empty();
