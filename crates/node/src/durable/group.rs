@@ -160,6 +160,13 @@ struct Change {
     outcome: usize,
 }
 
+impl Change {
+    /// Where it goes, for who asks for memory ahead.
+    fn entry(&self) -> WriteEntry<'_> {
+        WriteEntry { key: self.key, hint: self.hint, value: &[] }
+    }
+}
+
 impl Decided {
     fn new(outcome: WriteOutcome, old: Option<Range<usize>>) -> Self {
         Self { sent: SentOutcome { outcome, is_hint_wrong: false }, old }
@@ -431,14 +438,22 @@ impl Group {
     /// What a table refuses that had promised to take it.
     pub(super) fn apply(&mut self, view: &View) -> Result<bool, ServerError> {
         let mut wants_training = false;
-        for change in &self.changes {
-            let table = view.get(change.table)?;
-            let Some(logged) = table.hosted().logged() else { continue };
-            let value = change.value.clone().map(|range| &self.values[range]);
-            let stored = change.staged.as_ref().map(|reference| &reference[..]).or(value);
-            let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
-            let had_hint = change.hint != LeafNumber::NONE;
-            self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
+        let mut ahead = Vec::with_capacity(AHEAD);
+        for changes in self.changes.chunk_by(|one, next| one.table == next.table) {
+            let Some(logged) = view.get(changes[0].table)?.hosted().logged() else { continue };
+            // Other groups were decided since this one was, so the leaves may have left the cache.
+            for changes in changes.chunks(AHEAD) {
+                ahead.clear();
+                ahead.extend(changes.iter().map(Change::entry));
+                logged.prefetch(&ahead);
+                for change in changes {
+                    let value = change.value.clone().map(|range| &self.values[range]);
+                    let stored = change.staged.as_ref().map(|reference| &reference[..]).or(value);
+                    let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
+                    let had_hint = change.hint != LeafNumber::NONE;
+                    self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
+                }
+            }
         }
         let mut tables: Vec<TableId> = self.changes.iter().map(|change| change.table).collect();
         tables.sort_unstable();
