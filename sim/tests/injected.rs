@@ -162,6 +162,8 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "SentBehindGivenUp",
     "NewcomersFenced",
     "AnsweredBeforeSync",
+    "AppliedBeforeSync",
+    "FlyingUnseen",
     "LostBackendKept",
     "LoneUpdateLost",
     "NumberReused",
