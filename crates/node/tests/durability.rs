@@ -347,31 +347,34 @@ mod injected {
 
     use super::*;
 
+    /// The first that meets the bug ends the test: hardly any takes more than five.
+    const PROGRAMS_MAX: u64 = 100;
+
     #[test]
     fn answers_before_the_sync() {
         assert_found(&farsight_node::injected::ANSWERED_BEFORE_SYNC, || {
-            durable_program::crash_everywhere(PROGRAMS);
+            durable_program::crash_everywhere(PROGRAMS_MAX);
         });
     }
 
     #[test]
     fn a_group_that_flies_and_is_not_seen_by_the_next() {
         assert_found(&farsight_node::injected::FLYING_UNSEEN, || {
-            durable_program::crash_everywhere(PROGRAMS);
+            durable_program::crash_everywhere(PROGRAMS_MAX);
         });
     }
 
     #[test]
     fn writes_that_are_seen_before_their_sync_has_ended() {
         assert_found(&farsight_node::injected::APPLIED_BEFORE_SYNC, || {
-            durable_program::crash_everywhere(PROGRAMS);
+            durable_program::crash_everywhere(PROGRAMS_MAX);
         });
     }
 
     #[test]
     fn versions_that_recur() {
         assert_found(&farsight_durability::injected::VERSION_REUSED, || {
-            durable_program::crash_everywhere(PROGRAMS);
+            durable_program::crash_everywhere(PROGRAMS_MAX);
         });
     }
 }
