@@ -92,7 +92,7 @@ impl RolexSession {
                 let geometry = *self.table().geometry();
                 let leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
                 let seen = match leaf.search(write.key) {
-                    _ if !leaf.is_consistent() => Seen::Closed,
+                    _ if !leaf.is_consistent() || !leaf.is_held() => Seen::Closed,
                     KeySearch::Hit { .. } | KeySearch::Absent => {
                         let at = (&candidates, place, hold.as_mut());
                         let outcome = self.change(slot, at, leaf, write).await?;

@@ -321,7 +321,7 @@ impl RolexSession {
         (plans, parts): (&mut Writes, &mut Vec<Part>),
     ) -> Option<WriteOutcome> {
         let mut leaf = LockedLeaf::new(self.table().geometry(), place.leaf_number(), block);
-        let own = if leaf.is_consistent() {
+        let own = if leaf.is_consistent() && leaf.is_held() {
             plan_together(&mut leaf, (write, taken), writes_max - 1, plans, parts)
         } else {
             parts.extend(taken.iter().map(|_| Part::Own));

@@ -12,7 +12,6 @@ use std::array;
 use std::ops::Range;
 
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
-use smallvec::SmallVec;
 
 use super::journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, ValueWords};
 use super::{BlockGeometry, LockWord, Writes};
@@ -55,7 +54,13 @@ impl<'a> LockedLeaf<'a> {
             && self.fences().is_some()
     }
 
-    /// WRITEs at most of an update, a removal, or an insert into a free slot.
+    /// True if the lock word names a holder: that of the session that locked the leaf, unless memory lies.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        LockWord(self.word(OWNER_WORD)).owner().is_some()
+    }
+
+    /// WRITEs at most of an update, a removal, or an insert into a free slot, of a leaf that is held.
     #[must_use]
     pub fn change_writes_max(&self) -> usize {
         self.geometry.change_writes_max()
@@ -253,30 +258,31 @@ impl<'a> LockedLeaf<'a> {
 
     /// Plans one WRITE of these words as they stand in the copy.
     pub(super) fn write(&self, words: Range<usize>, writes: &mut Writes) {
-        debug_assert!(
-            !words.contains(&OWNER_WORD) || words.len() == 1 || self.word(OWNER_WORD) != LockWord::FREE.0,
-            "who writes over the lock word holds it"
-        );
         writes.push(self.number, words.start, words.map(|word| self.word(word)));
     }
 
-    /// Plans a step: these words as they stand in the copy. Pieces that lie close together are one WRITE,
-    /// with what lies between them: the lock's holder knows what stands there, and nobody else changes it.
+    /// Plans a step: these words as they stand in the copy, in ascending order. Pieces that lie close
+    /// together are one WRITE, with what lies between them: the lock's holder knows what stands there, and
+    /// nobody else changes it. A lock word that says *free* stays out: memory lies if that leaf is locked.
     pub(super) fn write_step(&self, pieces: impl IntoIterator<Item = Range<usize>>, writes: &mut Writes) {
-        let mut pieces: SmallVec<[Range<usize>; LEAF_SLOTS]> =
-            pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        pieces.sort_unstable_by_key(|piece| piece.start);
-        let Some(first) = pieces.first() else { return };
-        let mut joined = first.clone();
-        for piece in pieces {
-            if piece.start > joined.end + GAP_WORDS_MAX {
-                self.write(joined, writes);
-                joined = piece;
-            } else {
-                joined.end = joined.end.max(piece.end);
+        let is_held = self.word(OWNER_WORD) != LockWord::FREE.0;
+        let mut joined: Option<Range<usize>> = None;
+        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+            if let Some(joined) = &mut joined {
+                debug_assert!(joined.start <= piece.start, "pieces in ascending order");
+                let is_near = piece.start <= joined.end + GAP_WORDS_MAX;
+                if is_near && (is_held || !(joined.end..piece.start).contains(&OWNER_WORD)) {
+                    joined.end = joined.end.max(piece.end);
+                    continue;
+                }
+            }
+            if let Some(before) = joined.replace(piece) {
+                self.write(before, writes);
             }
         }
-        self.write(joined, writes);
+        if let Some(last) = joined {
+            self.write(last, writes);
+        }
     }
 
     pub(super) fn write_stamp(&mut self, line: usize, stamp: Stamp, writes: &mut Writes) {
