@@ -21,8 +21,8 @@ use crate::{
     PERMUTATION_WORD, SHORT_VALUES_PER_LINE,
 };
 
-/// Words at most that one WRITE has between two pieces of a step, as they stand. A card pays by the verb, and
-/// a link has room: 256 B take it about as long as another WRITE takes the card.
+/// Words at most that one WRITE has between two pieces of a step, as they stand. A card pays by the verb: a
+/// WRITE takes a ConnectX-5 as long as 175 B take its link, which has room for more.
 const GAP_WORDS_MAX: usize = 4 * WORDS_PER_LINE;
 
 /// A locked leaf.
