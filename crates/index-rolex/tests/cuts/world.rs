@@ -266,11 +266,6 @@ impl World {
         next.some().map(|next| next.0 as usize)
     }
 
-    /// True if the block was ever written.
-    pub(crate) fn was_leaf(&self, block: usize) -> bool {
-        self.blocks[block][0] != 0
-    }
-
     fn is_empty(&self, block: usize) -> bool {
         let mut lines = self.lines(block);
         LockedLeaf::new(&self.geometry, LeafNumber(block as u32), &mut lines).sorted().1 == 0
