@@ -29,6 +29,7 @@ mod recovery;
 mod restore;
 mod segment;
 mod snapshot;
+mod spares;
 mod store;
 mod syncs;
 
@@ -45,6 +46,7 @@ pub use recovery::{Recovered, Recovering, recover};
 pub use restore::restore;
 pub use segment::{LogPosition, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader};
 pub use snapshot::{SnapshotWriter, read_snapshot};
+pub use spares::Spares;
 pub use store::Store;
 pub use syncs::Syncs;
 

@@ -6,24 +6,29 @@
 //!    In its place, [`Log::begin_sync`] lets a helper do that, and [`Log::end_sync`] waits for it. Frames
 //!    that are appended in between may be durable then or not.
 //! 3. A frame that does not fit begins a segment. All frames of the old one are made durable first, which
-//!    ends a sync that was begun. Then the new one is reserved on the disk, and its header and its name are
-//!    made durable. The frame follows. A crash in between leaves a segment without a frame, which recovery
-//!    removes.
+//!    ends a sync that was begun. The new one is a [spare](Spares) that a helper has written with zeros, or
+//!    is reserved on the disk. Its header and its name are made durable. The frame follows. A crash in
+//!    between leaves a segment without a frame, which recovery removes.
 //!
-//! A full disk is met in step 3 alone, for a segment's room is reserved at its begin. Nothing was appended
-//! then, and the log goes on when there is room. Every other failure poisons the log.
+//! A full disk is met in step 3 alone, for a segment has its room from its begin. Nothing was appended then,
+//! and the log goes on when there is room. Every other failure poisons the log.
 
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
 use crate::error::disk_error;
 use crate::segment::{LogPosition, SegmentHeader, file_name};
-use crate::{DurabilityError, FrameWriter, LogEnd, Syncs};
+use crate::spares::{SPARE, Spare};
+use crate::{DurabilityError, FrameWriter, LogEnd, Spares, Syncs};
+
+/// Bytes of the first segment of a life at most. Each later one has twice those of the one before, up to
+/// [`LogOptions::segment_bytes`]: who writes little takes little room.
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
-    /// Bytes of a segment. A frame that is longer has one of its own.
+    /// Bytes of a segment, once some were filled. A frame that is longer has one of its own.
     pub segment_bytes: u64,
 }
 
@@ -42,6 +47,9 @@ pub struct Log {
     segment: Option<Segment>,
     /// Number of the last segment that there is, or was.
     segment_number: u64,
+    /// Bytes of the next one.
+    next_segment_bytes: u64,
+    spares: Arc<Spares>,
     /// The last frame.
     number: u64,
     checksum: u32,
@@ -67,12 +75,17 @@ impl Log {
     /// A log that goes on behind `end`, in a segment of its own, as the life of this `incarnation`.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, options: LogOptions, incarnation: u64, end: &LogEnd) -> Self {
+        let next_segment_bytes = FIRST_SEGMENT_BYTES.min(options.segment_bytes);
+        let spares = Spares::new(Arc::clone(&disk));
+        spares.want(next_segment_bytes);
         Self {
             disk,
             options,
             incarnation,
             segment: None,
             segment_number: end.segment,
+            next_segment_bytes,
+            spares: Arc::new(spares),
             number: end.number,
             checksum: end.checksum,
             durable_number: end.number,
@@ -108,6 +121,12 @@ impl Log {
     #[must_use]
     pub fn syncs(&self) -> &Arc<Syncs> {
         &self.syncs
+    }
+
+    /// Where the next segment waits for a helper that writes its zeros.
+    #[must_use]
+    pub fn spares(&self) -> &Arc<Spares> {
+        &self.spares
     }
 
     /// True if [`Log::end_sync`] waits for a helper, or has to sync itself.
@@ -191,15 +210,12 @@ impl Log {
         let number = self.segment_number + 1;
         let name = file_name(number);
         let place = self.disk.place(&name);
-        let length_bytes = self.options.segment_bytes.max(SECTOR_BYTES as u64 + frame_bytes);
-        let file: Arc<dyn DiskFile> = match self.disk.create(&name, length_bytes) {
-            Ok(file) => file.into(),
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                // What was made of it is in the way of the next attempt; if it stays, that one replaces it.
-                let _ = self.disk.remove(&name);
-                return Err(DurabilityError::Full { file: place, needed_bytes: length_bytes });
-            }
-            Err(error) => return self.poison_if_failed(Err(disk_error("making", place)(error))),
+        let needed_bytes = SECTOR_BYTES as u64 + frame_bytes;
+        let spare = self.spares.take(needed_bytes);
+        let is_spare = spare.is_some();
+        let Spare { file, length_bytes } = match spare {
+            Some(spare) => spare,
+            None => self.reserve(&name, self.next_segment_bytes.max(needed_bytes))?,
         };
         let header = SegmentHeader {
             number,
@@ -208,11 +224,32 @@ impl Log {
             last_checksum: self.checksum,
         };
         let written = file.write_at(0, &header.to_bytes()).and_then(|()| file.sync());
-        let written = written.and_then(|()| self.disk.sync_directory());
-        self.poison_if_failed(written.map_err(disk_error("beginning", place)))?;
+        let named = written.and_then(|()| if is_spare { self.disk.rename(SPARE, &name) } else { Ok(()) });
+        let named = named.and_then(|()| self.disk.sync_directory());
+        self.poison_if_failed(named.map_err(disk_error("beginning", place)))?;
         self.segment_number = number;
         self.segment = Some(Segment { file, name, length_bytes, end: SECTOR_BYTES as u64 });
+        self.next_segment_bytes = (2 * self.next_segment_bytes).min(self.options.segment_bytes);
+        self.spares.want(self.next_segment_bytes);
         Ok(())
+    }
+
+    /// A segment's file, whose room is reserved, and nothing written.
+    fn reserve(&mut self, name: &str, length_bytes: u64) -> Result<Spare, DurabilityError> {
+        let place = self.disk.place(name);
+        match self.disk.create(name, length_bytes) {
+            Ok(file) => Ok(Spare { file: file.into(), length_bytes }),
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                // What was made of it is in the way of the next attempt; if it stays, that one replaces it.
+                let _ = self.disk.remove(name);
+                Err(DurabilityError::Full { file: place, needed_bytes: length_bytes })
+            }
+            Err(error) => {
+                let failed = disk_error("making", place)(error);
+                self.poisoned = Some(failed.to_string());
+                Err(failed)
+            }
+        }
     }
 
     fn check(&self) -> Result<(), DurabilityError> {

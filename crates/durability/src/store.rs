@@ -14,6 +14,7 @@ use crate::catalogue::{Catalogue, CatalogueTable, SnapshotName};
 use crate::disk::{Disk, read_all};
 use crate::error::disk_error;
 use crate::segment::{self, HeaderFault, LogPosition};
+use crate::spares::SPARE;
 use crate::{DurabilityError, LogEnd, snapshot};
 
 pub(crate) const CATALOGUE: &str = "catalogue";
@@ -200,7 +201,7 @@ impl Store {
         file.truncate(cut.offset).and_then(|()| file.sync()).map_err(disk_error("cutting", place))
     }
 
-    /// Removes the files that the catalogue does not name: those of a life that ended before it could.
+    /// Removes the files that nothing needs: those of a life that ended before it could, and its spare.
     fn remove_unnamed(&self) -> Result<(), DurabilityError> {
         let names = self.disk.list().map_err(disk_error("listing", self.disk.place("")))?;
         let is_needed = |number: u64| {
@@ -210,7 +211,8 @@ impl Store {
         for name in names {
             let is_old =
                 segment::number_of(&name).is_some_and(|number| number < self.catalogue.first_segment);
-            if is_old || snapshot::number_of(&name).is_some_and(|number| !is_needed(number)) {
+            let is_unneeded = snapshot::number_of(&name).is_some_and(|number| !is_needed(number));
+            if is_old || is_unneeded || name == SPARE {
                 self.remove(&name)?;
             }
         }

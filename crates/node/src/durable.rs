@@ -8,12 +8,12 @@
 
 mod group;
 mod load;
+mod log_helper;
 mod queue;
 mod recovery;
 mod rounds;
 mod sequencer;
 mod snapshots;
-mod sync_helper;
 
 use std::fmt;
 use std::sync::mpsc::sync_channel;
@@ -35,7 +35,6 @@ use crate::signal::Signal;
 use crate::{NodeState, StartError};
 pub use sequencer::Sequencer;
 pub use snapshots::Snapshots;
-pub(crate) use sync_helper::SyncHelper;
 
 /// The longest that a snapshot waits for the sequencer.
 const SETTLE_MAX: Duration = Duration::from_secs(60);

@@ -9,10 +9,8 @@ use farsight_base::clock::{Clock, SystemClock};
 use farsight_fabric::Listener;
 use farsight_protocol::NodeStats;
 
-use crate::durable::SyncHelper;
 use crate::{
-    Background, BackgroundState, NodeOptions, NodeState, Sequencer, ShutdownError, StartError, Stop, Threads,
-    prefault,
+    Background, BackgroundState, NodeOptions, NodeState, ShutdownError, StartError, Stop, Threads, prefault,
 };
 
 /// The longest sleep of the training thread with nothing to do. Whatever gives it something wakes it.
@@ -61,16 +59,16 @@ impl Node {
         let sequencer = state.recover().map_err(StartError::Data)?;
         // Not before: who connects would wait for what was to be taken first.
         state.listeners.open().map_err(StartError::Listen)?;
-        let sync_helper = sequencer.as_ref().map(Sequencer::helper);
+        let log_helper = sequencer.as_ref().map(|sequencer| Arc::new(sequencer.helper()));
         let wake = {
             let state = Arc::clone(&state);
-            let syncs = sync_helper.as_ref().map(SyncHelper::syncs);
+            let log_helper = log_helper.clone();
             move || {
                 state.listeners.wake();
                 state.wake_background();
                 state.durable.iter().for_each(|durable| durable.wake());
-                if let Some(syncs) = &syncs {
-                    syncs.wake();
+                if let Some(helper) = &log_helper {
+                    helper.wake();
                 }
             }
         };
@@ -78,8 +76,10 @@ impl Node {
         if let Some(mut sequencer) = sequencer {
             threads.spawn("log", move |stop| sequencer.run(stop))?;
         }
-        if let Some(helper) = sync_helper {
-            threads.spawn("syncs", move |stop| helper.run(stop))?;
+        if let Some(helper) = log_helper {
+            let spare_helper = Arc::clone(&helper);
+            threads.spawn("syncs", move |stop| helper.sync(stop))?;
+            threads.spawn("spares", move |stop| spare_helper.make_spares(stop))?;
         }
         if let Some(durable) = &state.durable {
             let mut snapshots = durable.snapshots(&state);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::{Disk, SimulatedDisk};
@@ -179,6 +180,10 @@ impl Running<'_> {
     }
 
     fn step(&mut self, store: &mut Store, log: &mut Log) -> Result<(), DurabilityError> {
+        if self.random.below(4) == 0 {
+            // One that cannot be made is no matter.
+            log.spares().help(Duration::ZERO, || false);
+        }
         match self.random.below(10) {
             0 => self.create(store, log),
             1 if self.random.below(3) == 0 => self.drop_table(store),

@@ -31,8 +31,8 @@ use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, Tabl
 
 use super::group::{Entries, Group};
 use super::load::LoggedLoad;
+use super::log_helper::LogHelper;
 use super::queue::{Due, WaitingCall};
-use super::sync_helper::SyncHelper;
 use super::{Durable, refused};
 use crate::bulk_load::{Loading, Piece};
 use crate::tables::View;
@@ -98,9 +98,10 @@ impl Sequencer {
         self.durable.queue.close();
     }
 
-    /// What does its syncs, in a thread of its own.
-    pub(crate) fn helper(&self) -> SyncHelper {
-        SyncHelper::new(Arc::clone(&self.durable), Arc::clone(self.log.syncs()))
+    /// What does its syncs and makes its spares, in threads of their own.
+    pub(crate) fn helper(&self) -> LogHelper {
+        let (syncs, spares) = (Arc::clone(self.log.syncs()), Arc::clone(self.log.spares()));
+        LogHelper::new(Arc::clone(&self.durable), syncs, spares)
     }
 
     /// Does what waits, or some of it, to its end. Returns whether there was any.
