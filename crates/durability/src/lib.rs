@@ -17,6 +17,7 @@
 
 mod archive;
 mod backup;
+mod batch;
 mod catalogue;
 pub mod disk;
 mod error;
@@ -35,6 +36,7 @@ mod syncs;
 
 pub use archive::{Archive, DirectoryArchive, Pieces};
 pub use backup::{Backup, back_up};
+pub use batch::{RecordBatch, RecoveredRecord};
 pub use catalogue::{CATALOGUE_MAGIC, Catalogue, CatalogueTable, SnapshotName};
 pub use error::DurabilityError;
 pub use frame::{

@@ -6,24 +6,34 @@
 //!    snapshot, in the order in which they were appended. Of two records of a key the one of the greater
 //!    version counts, so pairs that the snapshot has already are no matter.
 //! 3. What does not count at the log's end is cut. A crash before that leaves the same to do.
+//!
+//! One thread reads and checks, another takes in what was read, a few batches behind. The tables see the
+//! same in the same order as they would from one.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
-use crate::{CatalogueTable, DurabilityError, LogEnd, Record, Store, read_log, read_snapshot};
+use crate::error::disk_error;
+use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, Store, read_log, read_snapshot};
+
+/// Batches that were read and not taken in yet, at most.
+const WAITING_MAX: usize = 8;
 
 /// What is told of the tables.
-pub trait Recovering {
+pub trait Recovering: Send {
     /// There is this table. What follows may name it, or another that was announced.
     ///
     /// # Errors
     /// Ends the recovery.
     fn table(&mut self, number: u32, table: &CatalogueTable) -> Result<(), DurabilityError>;
 
-    /// A pair of the snapshot of the table announced last, in the order of the keys.
+    /// Pairs of the snapshot of the table announced last, in the order of the keys.
     ///
     /// # Errors
     /// Ends the recovery.
-    fn pair(&mut self, record: Record<'_>) -> Result<(), DurabilityError>;
+    fn pairs(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError>;
 
     /// All pairs of the snapshot of the table announced last were told.
     ///
@@ -31,11 +41,11 @@ pub trait Recovering {
     /// Ends the recovery.
     fn end_of_pairs(&mut self) -> Result<(), DurabilityError>;
 
-    /// A record of the log.
+    /// Records of the log.
     ///
     /// # Errors
     /// Ends the recovery.
-    fn record(&mut self, record: Record<'_>) -> Result<(), DurabilityError>;
+    fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError>;
 }
 
 /// What else was found.
@@ -49,40 +59,106 @@ pub struct Recovered {
     pub version_max: BTreeMap<u32, u64>,
 }
 
-/// Tells `into` all that the directory says.
+/// One thing that is told.
+enum Told {
+    Table(u32, CatalogueTable),
+    Pairs(RecordBatch),
+    EndOfPairs,
+    Records(RecordBatch),
+}
+
+/// Tells `into` all that the directory says, from a thread of its own.
 ///
 /// # Errors
 /// [`DurabilityError`]; what `into` refuses.
 pub fn recover(store: &Store, into: &mut dyn Recovering) -> Result<Recovered, DurabilityError> {
-    let catalogue = store.catalogue();
-    let mut version_max = BTreeMap::new();
-    for (number, table) in &catalogue.tables {
-        into.table(*number, table)?;
-        if let Some(snapshot) = &table.snapshot {
-            let mut greatest = snapshot.version_max;
-            read_snapshot(&**store.disk(), snapshot, *number, |record| {
-                greatest = greatest.max(record.block.version());
-                into.pair(record)
-            })?;
-            version_max.insert(*number, greatest);
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    let recovered = thread::scope(|scope| {
+        let thread = thread::Builder::new().name("recovery".into());
+        let taking = thread.spawn_scoped(scope, move || take_in(&receiver, into));
+        let taking = taking.map_err(disk_error("starting a thread for", store.disk().place("")))?;
+        let read = Reading { store, sender, batch: RecordBatch::default() }.read();
+        let taken = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
+        taken.and(read)
+    })?;
+    store.cut(&recovered.end)?;
+    Ok(recovered)
+}
+
+/// Takes in what is read, until the end or until something is refused.
+fn take_in(told: &Receiver<Told>, into: &mut dyn Recovering) -> Result<(), DurabilityError> {
+    told.iter().try_for_each(|told| match told {
+        Told::Table(number, table) => into.table(number, &table),
+        Told::Pairs(batch) => into.pairs(&batch),
+        Told::EndOfPairs => into.end_of_pairs(),
+        Told::Records(batch) => into.records(&batch),
+    })
+}
+
+/// A directory that is read.
+struct Reading<'s> {
+    store: &'s Store,
+    sender: SyncSender<Told>,
+    /// What was read last, and not told.
+    batch: RecordBatch,
+}
+
+impl Reading<'_> {
+    fn read(mut self) -> Result<Recovered, DurabilityError> {
+        let catalogue = self.store.catalogue();
+        let mut version_max = BTreeMap::new();
+        for (number, table) in &catalogue.tables {
+            self.tell(Told::Table(*number, table.clone()))?;
+            if let Some(snapshot) = &table.snapshot {
+                let mut greatest = snapshot.version_max;
+                read_snapshot(&**self.store.disk(), snapshot, *number, |record| {
+                    greatest = greatest.max(record.block.version());
+                    self.push(record, Told::Pairs)
+                })?;
+                self.flush(Told::Pairs)?;
+                version_max.insert(*number, greatest);
+            }
+            self.tell(Told::EndOfPairs)?;
         }
-        into.end_of_pairs()?;
+        let mut records = 0;
+        let end = read_log(&**self.store.disk(), catalogue.first_segment, |position, record| {
+            let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
+            if position < table.needs_log_from() {
+                return Ok(());
+            }
+            records += 1;
+            #[cfg(injected)]
+            if crate::injected::VERSION_REUSED.is_injected() {
+                return self.push(record, Told::Records);
+            }
+            let greatest = version_max.entry(record.table).or_insert(0);
+            *greatest = record.block.version().max(*greatest);
+            self.push(record, Told::Records)
+        })?;
+        self.flush(Told::Records)?;
+        Ok(Recovered { end, records, version_max })
     }
-    let mut records = 0;
-    let end = read_log(&**store.disk(), catalogue.first_segment, |position, record| {
-        let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
-        if position < table.needs_log_from() {
+
+    fn push(
+        &mut self,
+        record: Record<'_>,
+        told: impl FnOnce(RecordBatch) -> Told,
+    ) -> Result<(), DurabilityError> {
+        self.batch.push(record);
+        if self.batch.is_full() { self.flush(told) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, told: impl FnOnce(RecordBatch) -> Told) -> Result<(), DurabilityError> {
+        if self.batch.is_empty() {
             return Ok(());
         }
-        records += 1;
-        #[cfg(injected)]
-        if crate::injected::VERSION_REUSED.is_injected() {
-            return into.record(record);
-        }
-        let greatest = version_max.entry(record.table).or_insert(0);
-        *greatest = record.block.version().max(*greatest);
-        into.record(record)
-    })?;
-    store.cut(&end)?;
-    Ok(Recovered { end, records, version_max })
+        let batch = std::mem::take(&mut self.batch);
+        self.tell(told(batch))
+    }
+
+    fn tell(&self, told: Told) -> Result<(), DurabilityError> {
+        // Nobody hears this error: what ended the taking in is told in its place.
+        let why = "recovery has ended";
+        self.sender.send(told).map_err(|_| DurabilityError::Poisoned { why: why.into() })
+    }
 }

@@ -12,6 +12,9 @@ pub type PairVisitor<'v> = dyn FnMut(u64, u64, &[u8]) + 'v;
 /// Only the sequencer writes it. So what it finds when it decides is still so when it applies, but for pairs
 /// that have ended meanwhile: the background removes those.
 pub trait LoggedTable: Send + Sync {
+    /// Where these keys are or belong, as hints.
+    fn leaves_of(&self, keys: &[u64], hints: &mut Vec<LeafNumber>);
+
     /// Asks for the memory that looks at these entries touch, and then their writes.
     fn prefetch(&self, entries: &[WriteEntry<'_>]);
 

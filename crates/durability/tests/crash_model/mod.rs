@@ -7,8 +7,8 @@ use std::time::Duration;
 use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
-    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Record, Recovered,
-    Recovering, SnapshotWriter, Store, recover,
+    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, RecordBatch, Recovered,
+    RecoveredRecord, Recovering, SnapshotWriter, Store, recover,
 };
 use farsight_layout::value_block::RecordKind;
 
@@ -344,24 +344,23 @@ impl Recovering for Tables {
         Ok(())
     }
 
-    fn pair(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
-        self.record(record)
+    fn pairs(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
+        self.records(batch)
     }
 
     fn end_of_pairs(&mut self) -> Result<(), DurabilityError> {
         Ok(())
     }
 
-    fn record(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
-        let pairs = self.tables.get_mut(&record.table).expect("announced");
-        let Record { kind, block, .. } = record;
-        if pairs.get(block.key()).is_some_and(|(version, _)| *version >= block.version()) {
-            return Ok(());
-        }
-        match kind {
-            RecordKind::Removal => _ = pairs.remove(block.key()),
-            RecordKind::Pair => {
-                _ = pairs.insert(block.key().to_vec(), (block.version(), block.value().to_vec()));
+    fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
+        for RecoveredRecord { table, version, key, value } in batch.iter() {
+            let pairs = self.tables.get_mut(&table).expect("announced");
+            if pairs.get(key).is_some_and(|(newest, _)| *newest >= version) {
+                continue;
+            }
+            match value {
+                None => _ = pairs.remove(key),
+                Some(value) => _ = pairs.insert(key.to_vec(), (version, value.to_vec())),
             }
         }
         Ok(())

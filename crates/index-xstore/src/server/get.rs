@@ -49,6 +49,17 @@ impl<F: LeafFormat> XTree<F> {
         }
     }
 
+    /// The leaves to which these keys belong, found by all of them together, as hints.
+    pub fn leaves_of(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
+        hints.clear();
+        let mut routes = [None; BATCH_MAX];
+        for keys in keys.chunks(BATCH_MAX) {
+            self.descend_many(keys, &mut routes);
+            let leaves = routes[..keys.len()].iter().map(|route| route.map(|route| route.leaf));
+            hints.extend(leaves.map(|leaf| leaf.unwrap_or(LeafNumber::NONE)));
+        }
+    }
+
     /// Looks up `keys`, all of them going down the tree together; `answers` has one answer a key.
     ///
     /// # Errors

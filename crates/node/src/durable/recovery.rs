@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use farsight_base::LeafNumber;
 use farsight_base::report::report;
-use farsight_durability::{CatalogueTable, DurabilityError, Log, Record, Recovered, Recovering, recover};
-use farsight_layout::value_block::RecordKind;
-use farsight_protocol::{Ack, PoolPlace, ServerError, TableId, TableLayout};
+use farsight_durability::{
+    CatalogueTable, DurabilityError, Log, RecordBatch, Recovered, RecoveredRecord, Recovering, recover,
+};
+use farsight_protocol::{Ack, PoolPlace, ServerError, TableId, TableLayout, WriteEntry};
 
 use super::Sequencer;
 use crate::NodeState;
@@ -16,6 +16,8 @@ use crate::table::Table;
 /// Versions left out at a start where a life before has acknowledged writes before they were durable: clients
 /// may have seen as many that are lost.
 const VERSIONS_LOST_MAX: u64 = 1 << 24;
+/// Records whose keys are looked for together.
+const AHEAD: usize = 32;
 
 impl NodeState {
     /// Finds the tables of the node's directory of data, if it has one, and returns what writes them from now
@@ -88,10 +90,11 @@ impl Recovering for RecoveredTables<'_> {
         Ok(())
     }
 
-    fn pair(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
+    fn pairs(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
         let (table, load) = self.current.as_mut().expect("a table was announced");
-        let key = key_of(record);
-        let pushed = load.push(key, record.block.version(), record.block.value());
+        let pushed = batch
+            .iter()
+            .try_for_each(|pair| load.push(key_of(pair.key), pair.version, pair.value.unwrap_or_default()));
         pushed.map_err(|error| refused(&table.name().get(), &error))
     }
 
@@ -100,23 +103,43 @@ impl Recovering for RecoveredTables<'_> {
         load.finish().map(drop).map_err(|error| refused(&table.name().get(), &error))
     }
 
-    fn record(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
-        let apply = || {
-            let table = self.state.tables.get(TableId(record.table))?;
-            let (key, version) = (key_of(record), record.block.version());
-            let value = (record.kind == RecordKind::Pair).then(|| record.block.value());
-            let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
-            let staged = value.map_or(Ok(None), |value| logged.stage(key, value))?;
-            let stored = staged.as_ref().map(|reference| &reference[..]).or(value);
-            logged.apply(key, version, stored, LeafNumber::NONE)
-        };
-        apply().map(drop).map_err(|error| refused(&format!("number {}", record.table), &error))
+    fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
+        let records: Vec<RecoveredRecord<'_>> = batch.iter().collect();
+        for records in records.chunk_by(|one, next| one.table == next.table) {
+            let number = records[0].table;
+            self.apply(number, records).map_err(|error| refused(&format!("number {number}"), &error))?;
+        }
+        Ok(())
+    }
+}
+
+impl RecoveredTables<'_> {
+    /// Applies records of one table, whose memory is prefetched some ahead.
+    fn apply(&self, number: u32, records: &[RecoveredRecord<'_>]) -> Result<(), ServerError> {
+        let table = self.state.tables.get(TableId(number))?;
+        let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
+        let (mut keys, mut hints, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        for records in records.chunks(AHEAD) {
+            keys.clear();
+            keys.extend(records.iter().map(|record| key_of(record.key)));
+            logged.leaves_of(&keys, &mut hints);
+            entries.clear();
+            let places = keys.iter().zip(&hints);
+            entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
+            logged.prefetch(&entries);
+            for (record, WriteEntry { key, hint, .. }) in records.iter().zip(&entries) {
+                let staged = record.value.map_or(Ok(None), |value| logged.stage(*key, value))?;
+                let stored = staged.as_ref().map(|reference| &reference[..]).or(record.value);
+                logged.apply(*key, record.version, stored, *hint)?;
+            }
+        }
+        Ok(())
     }
 }
 
 /// The key of a record; of other than eight bytes none is written.
-fn key_of(record: Record<'_>) -> u64 {
-    record.block.key().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+fn key_of(key: &[u8]) -> u64 {
+    key.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 fn refused(table: &str, error: &ServerError) -> DurabilityError {

@@ -33,6 +33,10 @@ impl<F: LeafFormat + 'static> Part<F> {
 }
 
 impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
+    fn leaves_of(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
+        self.tree.leaves_of(keys, hints);
+    }
+
     fn prefetch(&self, entries: &[WriteEntry<'_>]) {
         self.tree.prefetch_hinted(entries);
     }
@@ -109,6 +113,10 @@ impl<F: LeafFormat> VersionedLoad for BulkLoader<F> {
 }
 
 impl LoggedTable for BlockPart {
+    fn leaves_of(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
+        self.part.leaves_of(keys, hints);
+    }
+
     fn prefetch(&self, entries: &[WriteEntry<'_>]) {
         self.part.prefetch(entries);
     }
