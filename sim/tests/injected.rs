@@ -181,6 +181,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "UnusedImagesKept",
     "ReadBesideReservation",
     "ReservationsLeft",
+    "PieceMisplaced",
     "EndedPairCounted",
     "EndedPairDecided",
     "EndedPairReturned",

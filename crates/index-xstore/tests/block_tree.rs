@@ -331,7 +331,7 @@ fn what_is_too_long_or_has_no_room_is_refused_by_name_alone() {
     let outcomes = fixture.write(&mut writer, WriteOperation::Put, &pairs);
     let texts = outcomes.iter().map(|outcome| outcome.as_ref().err().map(ToString::to_string));
     let texts: Vec<String> = texts.map(Option::unwrap_or_default).collect();
-    let too_long = "key 2: a value of 16777217 B is longer than a block holds: at most 16777216 B";
+    let too_long = "key 2: a value of 16777225 B is longer than a block holds: at most 16777224 B";
     assert_eq!((&texts[0], &texts[1], &texts[3]), (&String::new(), &too_long.to_owned(), &String::new()));
     assert!(texts[2].starts_with("key 3: region 7 has no room for a block of 6299648 B: of 4194304 B"));
     let mut room = BlockRoom::default();

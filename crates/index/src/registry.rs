@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use farsight_base::LINE_BYTES;
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_layout::pool::BlockGeometry;
-use farsight_layout::value_block::{BLOCK_VALUE_BYTES_MAX, block_bytes, block_lines};
+use farsight_layout::value_block::{LONGEST_VALUE_BYTES, block_bytes, block_lines};
 use farsight_layout::{Geometry, GeometryError};
 use farsight_protocol::{POOL_NODES_MAX, Space, TableEngine, TableLayout, ValueKind};
 
@@ -228,6 +228,17 @@ impl EngineKind {
         *self.nodes.end() == 1
     }
 
+    /// Values of any length, up to the longest that this engine has; up to the longest of any where it has
+    /// none.
+    #[must_use]
+    pub fn longest_values(&self) -> ValueKind {
+        if self.has_blocks() {
+            ValueKind::blocks(self.block_value_bytes_max as u32)
+        } else {
+            ValueKind::BLOCKS
+        }
+    }
+
     /// The regions of a table with such values on the node with this index.
     pub fn spaces(&self, node: usize, values: ValueKind) -> impl Iterator<Item = Space> {
         let spaces = if node == 0 { self.spaces_of_first } else { self.spaces };
@@ -318,7 +329,7 @@ impl Registered for XStore {
         answers_reads: true,
         nodes_train: true,
         is_ordered: true,
-        block_value_bytes_max: BLOCK_VALUE_BYTES_MAX,
+        block_value_bytes_max: LONGEST_VALUE_BYTES,
         has_deadlines: true,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
         spaces_of_first: &[Space::Leaves],

@@ -6,6 +6,8 @@ use farsight_base::Line;
 use crate::{KeyLines, KeySearch, ValueFault, proof};
 
 farsight_base::bugs! {
+    /// The later pieces of a value are written where its first one is.
+    PIECE_MISPLACED = "PieceMisplaced";
     /// A split writes left, which names right, before right is filled; readers take a block that is no leaf
     /// for one without the key.
     LINKED_BEFORE_FILLED = "LinkedBeforeFilled";

@@ -6,7 +6,8 @@
 //! it was copied when. A copy that mixes two blocks passes by a chance of 2^-32.
 //!
 //! Protocol of a writer, who alone has the block's memory:
-//! 1. [`write_draft`] writes key and value, without a version. A draft is no block.
+//! 1. [`write_draft`] writes key and value, without a version. A draft is no block. One whose value comes in
+//!    pieces is a [`DraftInPieces`] until it is whole.
 //! 2. [`seal`] gives it its version. That takes the same time for every length, so it can be done under a
 //!    latch.
 //! 3. The writer publishes the [`BlockRef`] with Release.
@@ -16,12 +17,14 @@ mod record;
 mod reference;
 mod view;
 
-pub use draft::{BlockTooLong, SealedHeader, seal, write_draft};
+pub use draft::{BlockTooLong, DraftInPieces, SealedHeader, draft_checksum, seal, write_draft};
 pub use record::{RecordKind, push_record};
 pub use reference::{BlockPlace, BlockRef};
 pub use view::{BlockFault, BlockIdentity, ValueBlock};
 
 use farsight_base::LINE_BYTES;
+
+use crate::DEADLINE_BYTES;
 
 /// Bytes of a block before its key.
 pub const BLOCK_HEADER_BYTES: usize = 24;
@@ -29,8 +32,10 @@ pub const BLOCK_HEADER_BYTES: usize = 24;
 pub const BLOCK_HEADER_WORDS: usize = 3;
 /// Bytes of a block's key at most.
 pub const BLOCK_KEY_BYTES_MAX: usize = 65535;
-/// Bytes of a block's value at most: 16 MiB.
-pub const BLOCK_VALUE_BYTES_MAX: usize = 1 << 24;
+/// Bytes of a block's value at most: 16 MiB behind a deadline.
+pub const BLOCK_VALUE_BYTES_MAX: usize = LONGEST_VALUE_BYTES + DEADLINE_BYTES;
+/// Bytes of a value that users store, at most: 16 MiB.
+pub const LONGEST_VALUE_BYTES: usize = 1 << 24;
 /// The kind of a block that is not sealed yet.
 pub const BLOCK_KIND_DRAFT: u8 = 0;
 /// The kind of a block that holds a pair.

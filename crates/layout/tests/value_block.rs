@@ -3,7 +3,8 @@
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_layout::value_block::{
     BLOCK_KEY_BYTES_MAX, BLOCK_STATE_SHIFT, BLOCK_VALUE_BYTES_MAX, BlockFault, BlockIdentity, BlockPlace,
-    BlockRef, BlockTooLong, SealedHeader, ValueBlock, block_bytes, block_lines, seal, write_draft,
+    BlockRef, BlockTooLong, DraftInPieces, SealedHeader, ValueBlock, block_bytes, block_lines,
+    draft_checksum, seal, write_draft,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -54,6 +55,30 @@ proptest! {
         for end in 0..used {
             prop_assert!(ValueBlock::parse(&bytes[..end]).is_err(), "{} bytes are believed", end);
         }
+    }
+
+    #[test]
+    fn a_value_in_pieces_becomes_the_same_draft(
+        key in vec(any::<u8>(), 0..20),
+        pieces in vec(vec(any::<u8>(), 0..60), 0..8),
+    ) {
+        let value = pieces.concat();
+        let [whole, in_pieces] = [0; 2].map(|_| memory(block_lines(key.len(), value.len())));
+        write_draft(&whole, &key, &value).expect("lengths within bounds");
+        let mut draft = DraftInPieces::begin(&in_pieces, &key, value.len()).expect("lengths within bounds");
+        for piece in &pieces {
+            let cut = bytes(&in_pieces);
+            prop_assert_eq!(ValueBlock::parse(&cut), Err(BlockFault::Kind { got: 0 }));
+            draft.append(&in_pieces, piece);
+        }
+        prop_assert_eq!((draft.written_bytes(), draft.value_bytes()), (value.len(), value.len()));
+        prop_assert_eq!(draft.checksum(), draft_checksum(&key, &value));
+        draft.end(&in_pieces);
+        // Nobody reads a draft's second word, which the version takes.
+        let [mut whole, mut in_pieces] = [whole, in_pieces].map(|words| bytes(&words));
+        whole.drain(8..16);
+        in_pieces.drain(8..16);
+        prop_assert_eq!(in_pieces, whole);
     }
 
     #[test]
@@ -158,6 +183,6 @@ fn the_longest_value_fits_and_a_byte_more_is_refused_by_name() {
     let asked = BlockIdentity { table: 1, version: 1, key: b"longest" };
     assert_eq!(ValueBlock::value_of(&block(asked, &value), asked), Ok(&value[..]));
     let error = BlockTooLong::check(8, BLOCK_VALUE_BYTES_MAX + 1).expect_err("too long").to_string();
-    assert_eq!(error, "a value of 16777217 B is longer than a block holds: at most 16777216 B");
+    assert_eq!(error, "a value of 16777225 B is longer than a block holds: at most 16777224 B");
     assert!(BlockTooLong::check(BLOCK_KEY_BYTES_MAX + 1, 0).is_err());
 }

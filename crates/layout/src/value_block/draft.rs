@@ -43,21 +43,94 @@ impl BlockTooLong {
 /// # Panics
 /// If `words` are fewer than the block needs.
 pub fn write_draft(words: &[AtomicU64], key: &[u8], value: &[u8]) -> Result<(), BlockTooLong> {
-    BlockTooLong::check(key.len(), value.len())?;
-    let used = block_bytes(key.len(), value.len()).div_ceil(8);
-    let words = &words[..used];
-    // Relaxed, as all stores here: who publishes the reference orders them.
-    words[0].store(u64::from(BLOCK_KIND_DRAFT) << BLOCK_KIND_SHIFT, Ordering::Relaxed);
-    let lengths = value.len() as u64;
-    words[2].store(lengths, Ordering::Relaxed);
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&lengths.to_le_bytes()), key);
-    let checksum = crc32c::crc32c_append(checksum, value);
-    store_bytes(&words[BLOCK_HEADER_WORDS..], key, value);
-    let first = u64::from(checksum)
-        | (key.len() as u64) << BLOCK_KEY_LENGTH_SHIFT
-        | u64::from(BLOCK_KIND_DRAFT) << BLOCK_KIND_SHIFT;
-    words[0].store(first, Ordering::Relaxed);
+    let mut draft = DraftInPieces::begin(words, key, value.len())?;
+    draft.append(words, value);
+    draft.end(words);
     Ok(())
+}
+
+/// The checksum of a draft with this key and this value: who sends a value in pieces says it.
+#[must_use]
+pub fn draft_checksum(key: &[u8], value: &[u8]) -> u32 {
+    crc32c::crc32c_append(head_checksum(key, value.len()), value)
+}
+
+fn head_checksum(key: &[u8], value_bytes: usize) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&(value_bytes as u64).to_le_bytes()), key)
+}
+
+/// A draft whose value comes piece by piece. `words` are the same memory in each call.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftInPieces {
+    key_bytes: usize,
+    value_bytes: usize,
+    /// Bytes of the value that are there.
+    written_bytes: usize,
+    checksum: u32,
+}
+
+impl DraftInPieces {
+    /// Begins one with this key, for a value of so many bytes.
+    ///
+    /// # Errors
+    /// [`BlockTooLong`]; then nothing was written.
+    ///
+    /// # Panics
+    /// If `words` are fewer than the block needs.
+    pub fn begin(words: &[AtomicU64], key: &[u8], value_bytes: usize) -> Result<Self, BlockTooLong> {
+        BlockTooLong::check(key.len(), value_bytes)?;
+        let words = &words[..block_bytes(key.len(), value_bytes).div_ceil(8)];
+        // Relaxed, as all stores here: who publishes the reference orders them.
+        words[0].store(u64::from(BLOCK_KIND_DRAFT) << BLOCK_KIND_SHIFT, Ordering::Relaxed);
+        words[2].store(value_bytes as u64, Ordering::Relaxed);
+        store_bytes(&words[BLOCK_HEADER_WORDS..], 0, key);
+        let checksum = head_checksum(key, value_bytes);
+        Ok(Self { key_bytes: key.len(), value_bytes, written_bytes: 0, checksum })
+    }
+
+    /// Bytes of the whole value.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// Bytes of it that are there.
+    #[must_use]
+    pub fn written_bytes(&self) -> usize {
+        self.written_bytes
+    }
+
+    /// The [`draft_checksum`] of what is there.
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+
+    /// Writes the next bytes of the value.
+    ///
+    /// # Panics
+    /// If the value has not so many more.
+    pub fn append(&mut self, words: &[AtomicU64], piece: &[u8]) {
+        assert!(piece.len() <= self.value_bytes - self.written_bytes, "a piece behind the value's end");
+        let at = self.key_bytes + self.written_bytes;
+        #[cfg(injected)]
+        let at = if crate::injected::PIECE_MISPLACED.is_injected() { self.key_bytes } else { at };
+        store_bytes(&words[BLOCK_HEADER_WORDS..], at, piece);
+        self.checksum = crc32c::crc32c_append(self.checksum, piece);
+        self.written_bytes += piece.len();
+    }
+
+    /// Makes it a draft that can be sealed.
+    ///
+    /// # Panics
+    /// If the value is not whole.
+    pub fn end(self, words: &[AtomicU64]) {
+        assert_eq!(self.written_bytes, self.value_bytes, "bytes of the value of a draft");
+        let first = u64::from(self.checksum)
+            | (self.key_bytes as u64) << BLOCK_KEY_LENGTH_SHIFT
+            | u64::from(BLOCK_KIND_DRAFT) << BLOCK_KIND_SHIFT;
+        words[0].store(first, Ordering::Relaxed);
+    }
 }
 
 /// Makes the draft in `words` a block of this version in this table. The publication of a reference to it
@@ -108,23 +181,23 @@ impl SealedHeader {
     }
 }
 
-/// Stores key and value one behind the other, with zeros behind them in the last word.
-fn store_bytes(words: &[AtomicU64], key: &[u8], value: &[u8]) {
-    let mut words = words.iter();
+/// Stores bytes from byte `at` of `words` on, behind what stands there, with zeros up to the end of the last
+/// word.
+fn store_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let words_left = &words[at / 8..];
+    let mut words = words_left.iter();
     let mut store = |bytes: [u8; 8]| {
         let word = words.next().expect("room for key and value");
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     };
-    let (whole, rest) = key.as_chunks::<8>();
-    whole.iter().copied().for_each(&mut store);
-    let mut shared = [0; 8];
-    shared[..rest.len()].copy_from_slice(rest);
-    let (filling, value) = value.split_at(value.len().min((8 - rest.len()) % 8));
-    shared[rest.len()..rest.len() + filling.len()].copy_from_slice(filling);
-    if !rest.is_empty() {
+    let before = at % 8;
+    let (filling, bytes) = bytes.split_at(bytes.len().min((8 - before) % 8));
+    if !filling.is_empty() {
+        let mut shared = words_left[0].load(Ordering::Relaxed).to_le_bytes();
+        shared[before..before + filling.len()].copy_from_slice(filling);
         store(shared);
     }
-    let (whole, rest) = value.as_chunks::<8>();
+    let (whole, rest) = bytes.as_chunks::<8>();
     whole.iter().copied().for_each(&mut store);
     if !rest.is_empty() {
         let mut last = [0; 8];
