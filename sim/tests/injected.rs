@@ -182,6 +182,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ReadBesideReservation",
     "ReservationsLeft",
     "PieceMisplaced",
+    "StagedValueLeaked",
     "EndedPairCounted",
     "EndedPairDecided",
     "EndedPairReturned",

@@ -5,8 +5,9 @@ use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
     Ack, Blocks, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind,
-    LockSeen, OPERATIONS_MAX, PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine,
-    TableId, TableLayout, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation,
+    LockSeen, OPERATIONS_MAX, PoolPlace, Request, Space, StagedWrite, SubModelsWanted, TableDefinition,
+    TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece, WriteEntries, WriteEntry,
+    WriteOperation,
 };
 
 use super::source::Source;
@@ -27,7 +28,13 @@ fn as_it_stands(data: &[u8]) {
     assert_eq!((again.len(), &again[..HEADER_BYTES]), (data.len(), &data[..HEADER_BYTES]), "{request:?}");
     if matches!(
         request,
-        Request::Control(_) | Request::Get { .. } | Request::GetValues { .. } | Request::Lookup { .. }
+        Request::Control(_)
+            | Request::Get { .. }
+            | Request::GetValues { .. }
+            | Request::Lookup { .. }
+            | Request::WriteStaged { .. }
+            | Request::FetchValue { .. }
+            | Request::LetGo { .. }
     ) {
         assert_eq!(again, data, "{request:?}");
     }
@@ -95,6 +102,17 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             }
             assert_eq!(entries.iter().count(), entries.len(), "entries announced, and there");
         }
+        Request::StageValue { table, piece } => {
+            let end = piece.offset as usize + piece.piece.len();
+            assert!(!piece.piece.is_empty() && end <= piece.value_bytes as usize, "{end} of {piece:?}");
+            assert!(piece.piece.len().is_multiple_of(8) || end == piece.value_bytes as usize);
+            Request::stage_value(&mut frame, table, piece);
+        }
+        Request::WriteStaged { table, write } => Request::write_staged(&mut frame, table, write),
+        Request::FetchValue { table, number, key, offset } => {
+            Request::fetch_value(&mut frame, table, number, key, offset);
+        }
+        Request::LetGo { table, number } => Request::let_go(&mut frame, table, number),
     }
     frame
 }
@@ -121,7 +139,7 @@ pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
 /// A well-formed frame of an operation on that table.
 pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
-    match source.below(10) {
+    match source.below(13) {
         0 => {
             let count = source.below(OPERATIONS_MAX + 1);
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
@@ -163,6 +181,30 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
                 ValueEntries::push(&mut frame, entry);
             }
         }
+        9 => {
+            let (number, key, before, whole) =
+                (source.key(), source.key(), source.below(1 << 20), 1 + source.below(1 << 10));
+            // The last piece, or one with some bytes behind it.
+            let (piece_bytes, behind) =
+                if source.below(2) == 0 { (whole, 0) } else { (whole.next_multiple_of(8), source.below(9)) };
+            let [value_bytes, offset] = [before + piece_bytes + behind, before].map(|bytes| bytes as u32);
+            let piece = &source.value(piece_bytes)[..];
+            Request::stage_value(&mut frame, table, ValuePiece { number, key, value_bytes, offset, piece });
+        }
+        10 => {
+            let able: Vec<_> =
+                WriteOperation::ALL.into_iter().filter(|kind| StagedWrite::has(*kind)).collect();
+            let operation = able[source.below(able.len())];
+            let (number, key, hint) = (source.key(), source.key(), LeafNumber(source.half()));
+            let expected_version = if operation == WriteOperation::CompareAndSet { source.key() } else { 0 };
+            let checksum = source.half();
+            let write = StagedWrite { number, operation, key, hint, checksum, expected_version };
+            Request::write_staged(&mut frame, table, write);
+        }
+        11 => match source.below(2) {
+            0 => Request::let_go(&mut frame, table, source.key()),
+            _ => Request::fetch_value(&mut frame, table, source.key(), source.key(), source.word()),
+        },
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));

@@ -129,7 +129,13 @@ impl HostedTable for ReferenceTable {
             Request::BulkLoad { last, piece, entries, .. } => {
                 self.load(Piece { number: piece, last, entries }, call)
             }
-            Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
+            Request::GetValues { .. }
+            | Request::ScanValues { .. }
+            | Request::WriteValues { .. }
+            | Request::StageValue { .. }
+            | Request::WriteStaged { .. }
+            | Request::FetchValue { .. }
+            | Request::LetGo { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
             Request::Lookup { .. }

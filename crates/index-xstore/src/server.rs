@@ -20,6 +20,7 @@ mod block_copy;
 mod block_draft;
 mod block_exchange;
 mod block_leaf;
+mod block_staged;
 mod block_tree;
 mod block_versioned;
 mod bulk_load;
@@ -55,6 +56,7 @@ mod write_many;
 
 pub use block_exchange::Exchanged;
 pub use block_leaf::{BlockLeaf, LatchedBlockLeaf};
+pub use block_staged::{DraftWrite, StagedValue};
 pub use block_tree::{BlockReadError, BlockRoom, BlockTree, BlockWriteError};
 pub use block_versioned::StagedReference;
 pub use bulk_load::{BulkLoaded, BulkLoader};

@@ -68,7 +68,11 @@ impl Calls {
             | Request::BulkLoad { table, .. }
             | Request::GetValues { table, .. }
             | Request::ScanValues { table, .. }
-            | Request::WriteValues { table, .. } => table,
+            | Request::WriteValues { table, .. }
+            | Request::StageValue { table, .. }
+            | Request::WriteStaged { table, .. }
+            | Request::FetchValue { table, .. }
+            | Request::LetGo { table, .. } => table,
         };
         let message_bytes_max = self.message_bytes_max();
         let (scratch, late_replies) = (&mut self.scratch, &self.late_replies);

@@ -150,6 +150,10 @@ impl Durable {
             Request::WriteValues { operation: WriteOperation::Swap, entries, .. } => {
                 (entries.len(), call.room_bytes())
             }
+            Request::WriteStaged { write, .. } => {
+                let returns_value = write.operation.returns_value();
+                (1, if returns_value { call.room_bytes() } else { OUTCOME_BYTES })
+            }
             Request::WriteValues { entries, .. } => {
                 (entries.len(), entries.len() * ReplyWriter::exchanged_value_bytes(INTEGER_BYTES))
             }

@@ -1,8 +1,8 @@
 //! What the log needs of a table: decided and applied are its writes by one thread, the sequencer.
 
-use farsight_base::LeafNumber;
+use farsight_base::{ClientId, LeafNumber};
 use farsight_index_xstore::server::StagedReference;
-use farsight_protocol::{ServerError, WriteEntry};
+use farsight_protocol::{ErrorCode, ServerError, StagedWrite, WriteEntry};
 
 /// Takes one pair of a scan: its key, its version and its value.
 pub type PairVisitor<'v> = dyn FnMut(u64, u64, &[u8]) + 'v;
@@ -44,6 +44,21 @@ pub trait LoggedTable: Send + Sync {
     /// [`ServerError`]: there is no memory for it.
     fn stage(&self, _key: u64, _value: &[u8]) -> Result<Option<StagedReference>, ServerError> {
         Ok(None)
+    }
+
+    /// Takes what a client has staged for this write, piece by piece, and copies it into `value`. The
+    /// reference to it is to be applied in the value's place, or unstaged.
+    ///
+    /// # Errors
+    /// [`ServerError`]: there is no such value, or it is not whole.
+    fn take_staged(
+        &self,
+        _client: ClientId,
+        write: &StagedWrite,
+        _value: &mut Vec<u8>,
+    ) -> Result<StagedReference, ServerError> {
+        let text = format!("key {}: this table's values do not come in pieces", write.key);
+        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     /// Gives what was staged back: it will not be applied.

@@ -95,7 +95,13 @@ impl Table {
     pub(crate) fn check(&self, request: &Request<'_>, room_bytes: usize) -> Result<(), ServerError> {
         let values = self.info.definition.values;
         match request {
-            Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
+            Request::GetValues { .. }
+            | Request::ScanValues { .. }
+            | Request::WriteValues { .. }
+            | Request::StageValue { .. }
+            | Request::WriteStaged { .. }
+            | Request::FetchValue { .. }
+            | Request::LetGo { .. } => {
                 return self.check_values(request);
             }
             Request::Write { operation, .. } if operation.has_value() && values.are_blocks() => {
@@ -150,7 +156,17 @@ impl Table {
         if !values.are_blocks() {
             return Err(self.wrong_kind("values of one size", "a request for values of any length"));
         }
-        let Request::WriteValues { operation, entries, .. } = request else { return Ok(()) };
+        let (operation, entries) = match request {
+            Request::WriteValues { operation, entries, .. } => (operation, entries),
+            Request::StageValue { piece, .. } => {
+                let stored_bytes = piece.value_bytes as usize;
+                return match stored_bytes.checked_sub(values.deadline_bytes()) {
+                    Some(bytes) => self.check_length(bytes),
+                    None => Err(self.wrong_kind("pairs with deadlines", "a value that is shorter than one")),
+                };
+            }
+            _ => return Ok(()),
+        };
         for entry in entries.iter() {
             let Some(Operand { argument, value }) = Operand::of_any_length(*operation, entry.value) else {
                 let got = format!("a {operation:?} with an operand of {} B", entry.value.len());
@@ -169,12 +185,19 @@ impl Table {
                 return Err(self.wrong_kind("pairs without deadlines", "a FetchAdd with one"));
             }
             let bytes = if is_sum { INTEGER_BYTES } else { longest };
-            if !values.allows(bytes) {
-                let text = format!("table {:?} has values of {values}, got one of {bytes} B", self.name);
-                return Err(ServerError::new(ErrorCode::WrongValueSize, text));
-            }
+            self.check_length(bytes)?;
         }
         Ok(())
+    }
+
+    /// Refuses a value of so many bytes if the table has no such values.
+    fn check_length(&self, bytes: usize) -> Result<(), ServerError> {
+        let values = self.info.definition.values;
+        if values.allows(bytes) {
+            return Ok(());
+        }
+        let text = format!("table {:?} has values of {values}, got one of {bytes} B", self.name);
+        Err(ServerError::new(ErrorCode::WrongValueSize, text))
     }
 
     fn wrong_kind(&self, expected: &str, got: &str) -> ServerError {

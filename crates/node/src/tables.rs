@@ -23,8 +23,8 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    Ack, Blocks, ErrorCode, HEADER_BYTES, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition,
-    TableId, TableLayout,
+    Ack, Blocks, ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId,
+    TableLayout,
 };
 
 use crate::durable::{self, Durable};
@@ -159,7 +159,6 @@ impl Tables {
     ) -> Result<Arc<Table>, ServerError> {
         layout.definition.check_names()?;
         let hosting = self.hosting(&layout, &place)?;
-        check_limit(listeners, &layout)?;
         self.check_memory(&layout)?;
         self.check_ack(&layout)?;
         self.check_place(&place)?;
@@ -352,22 +351,6 @@ impl Tables {
         // Each change is complete, or a bug that ends all answers.
         self.catalogue.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Refuses values longer than messages of all listeners carry.
-fn check_limit(listeners: &Listeners, layout: &TableLayout) -> Result<(), ServerError> {
-    let TableDefinition { name, values, .. } = &layout.definition;
-    // The longest value goes with a header, and with key, version and length, or key, hint and length.
-    let head_bytes = HEADER_BYTES + 24 + values.deadline_bytes();
-    let limit_bytes = listeners.message_bytes_max().saturating_sub(head_bytes) / 8 * 8;
-    if !values.are_blocks() || values.bytes_max() <= limit_bytes {
-        return Ok(());
-    }
-    let text = format!(
-        "table {name:?}: this node's messages carry values of up to {limit_bytes} B, not {} B",
-        values.bytes_max()
-    );
-    Err(ServerError::new(ErrorCode::WrongValueSize, text))
 }
 
 fn unknown(id: TableId, count: usize) -> ServerError {

@@ -2,8 +2,10 @@
 
 mod background;
 mod block_part;
+mod block_pieces;
 mod call;
 mod check;
+mod in_pieces;
 mod logged;
 mod sweep;
 

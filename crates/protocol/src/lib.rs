@@ -24,6 +24,7 @@ mod outcome;
 mod pool;
 mod reply;
 mod request;
+mod staged;
 mod stats;
 mod value_entries;
 mod wire;
@@ -46,6 +47,7 @@ pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
 };
 pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
+pub use staged::{PIECE_HEAD_BYTES, StagedWrite, ValuePiece};
 pub use stats::{
     BlockSpaceStats, DataStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats,
     TreeStats,

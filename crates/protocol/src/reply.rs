@@ -59,6 +59,18 @@ impl<'a> ReplyWriter<'a> {
         put_padded(self.frame, value);
     }
 
+    /// Appends the version of a value that is too long for a reply, in place of the value: it is fetched.
+    pub fn push_elsewhere(&mut self, version: u64) {
+        put(self.frame, version);
+        put(self.frame, LENGTH_ELSEWHERE);
+    }
+
+    /// Appends a pair whose value is too long for a reply.
+    pub fn push_pair_elsewhere(&mut self, key: u64, version: u64) {
+        put(self.frame, key);
+        self.push_elsewhere(version);
+    }
+
     /// Appends a pair whose value has any length.
     #[inline]
     pub fn push_long_pair(&mut self, key: u64, version: u64, value: &[u8]) {
@@ -296,6 +308,9 @@ fn sent_outcome(offset: usize, word: u64) -> Result<SentOutcome, DecodeError> {
     })
 }
 
+/// The length that says that a value is too long for a reply.
+const LENGTH_ELSEWHERE: u64 = u64::MAX;
+
 /// Reads values or pairs off a reply's body.
 #[derive(Clone, Copy, Debug)]
 pub struct PairsReader<'a> {
@@ -320,36 +335,67 @@ impl<'a> PairsReader<'a> {
     /// The next value and its version.
     ///
     /// # Errors
-    /// If the words end before it does.
+    /// If the words end before it does, or it is elsewhere.
     pub fn value(&mut self) -> Result<(u64, &'a [u8]), DecodeError> {
-        let Some(value_bytes) = self.value_bytes else { return self.long_value() };
-        let words = self.words.take("a value", 1 + padded(value_bytes) / 8)?;
-        Ok((words.get(0), &words.bytes()[8..8 + value_bytes]))
+        let (version, value) = self.value_or_elsewhere()?;
+        let value = value.ok_or_else(|| {
+            let expected = "a value that a reply carries".to_owned();
+            DecodeError::new("a value", HEADER_BYTES, expected, "one that is fetched".into())
+        })?;
+        Ok((version, value))
     }
 
-    fn long_value(&mut self) -> Result<(u64, &'a [u8]), DecodeError> {
+    /// The next version and its value; no value if it is too long for a reply, and has to be fetched.
+    ///
+    /// # Errors
+    /// If the words end before it does.
+    pub fn value_or_elsewhere(&mut self) -> Result<(u64, Option<&'a [u8]>), DecodeError> {
+        let Some(value_bytes) = self.value_bytes else { return self.long_value() };
+        let words = self.words.take("a value", 1 + padded(value_bytes) / 8)?;
+        Ok((words.get(0), Some(&words.bytes()[8..8 + value_bytes])))
+    }
+
+    fn long_value(&mut self) -> Result<(u64, Option<&'a [u8]>), DecodeError> {
         let head = self.words.take("a value's version and length", 2)?;
         let (version, length) = (head.get(0), head.get(1));
+        if length == LENGTH_ELSEWHERE {
+            return Ok((version, None));
+        }
         let left_bytes = 8 * self.words.len() as u64;
         if length > left_bytes {
             let expected = format!("up to {left_bytes} B");
             return Err(DecodeError::new("a value's length", HEADER_BYTES, expected, length.to_string()));
         }
         let value = self.words.take("a value", padded(length as usize) / 8)?;
-        Ok((version, &value.bytes()[..length as usize]))
+        Ok((version, Some(&value.bytes()[..length as usize])))
     }
 
     /// The next pair; `None` at the end.
     ///
     /// # Errors
-    /// If the words end within it.
+    /// If the words end within it, or its value is elsewhere.
     pub fn pair(&mut self) -> Result<Option<SentPair<'a>>, DecodeError> {
+        let Some(key) = self.key()? else { return Ok(None) };
+        let (version, value) = self.value()?;
+        Ok(Some(SentPair { key, version, value }))
+    }
+
+    /// The next key, with what [`PairsReader::value_or_elsewhere`] reads of its pair; `None` at the end.
+    ///
+    /// # Errors
+    /// If the words end within the pair.
+    #[expect(clippy::type_complexity, reason = "a pair, but for its value")]
+    pub fn pair_or_elsewhere(&mut self) -> Result<Option<(u64, u64, Option<&'a [u8]>)>, DecodeError> {
+        let Some(key) = self.key()? else { return Ok(None) };
+        let (version, value) = self.value_or_elsewhere()?;
+        Ok(Some((key, version, value)))
+    }
+
+    fn key(&mut self) -> Result<Option<u64>, DecodeError> {
         if self.words.is_empty() {
             return Ok(None);
         }
-        let key = self.words.take("a pair's key", 1)?.get(0);
-        let (version, value) = self.value()?;
-        Ok(Some(SentPair { key, version, value }))
+        Ok(Some(self.words.take("a pair's key", 1)?.get(0)))
     }
 
     /// The words behind what was read.

@@ -5,10 +5,11 @@
 use farsight_base::LeafNumber;
 use serde::de::DeserializeOwned;
 
+use crate::staged::decode_fetch;
 use crate::wire::{Words, put, put_padded};
 use crate::{
-    ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX, TableId,
-    ValueEntries, WriteOperation,
+    ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX,
+    StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
 };
 
 const CONTROL: u8 = 1;
@@ -22,6 +23,10 @@ const BULK_LOAD: u8 = 8;
 const GET_VALUES: u8 = 16;
 const SCAN_VALUES: u8 = 17;
 const WRITE_VALUES: u8 = 18;
+pub(crate) const STAGE_VALUE: u8 = 19;
+pub(crate) const WRITE_STAGED: u8 = 20;
+const FETCH_VALUE: u8 = 21;
+const LET_GO: u8 = 22;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -150,6 +155,43 @@ pub enum Request<'a> {
         /// Keys, hints, values.
         entries: ValueEntries<'a>,
     },
+    /// A piece of a value that is longer than a message, of a table whose values have any length. The first
+    /// piece takes memory for the whole value; the others come in order. Nobody sees it. The reply:
+    /// `argument` is the bytes that are there.
+    StageValue {
+        /// The table.
+        table: TableId,
+        /// The piece.
+        piece: ValuePiece<'a>,
+    },
+    /// A write of a value whose pieces came before. The reply is that of [`Request::WriteValues`] with one
+    /// entry. What was staged is let go, whatever becomes of the write.
+    WriteStaged {
+        /// The table.
+        table: TableId,
+        /// The write.
+        write: StagedWrite,
+    },
+    /// A piece of a value, for clients: the server keeps a copy of a value that is longer than a reply until
+    /// its last piece was sent. Offset zero begins. The reply: version, length and bytes of the piece, as
+    /// many as it has room for; `argument` is the length of the whole value. Version zero: absent.
+    FetchValue {
+        /// The table.
+        table: TableId,
+        /// The number under which the client knows the copy.
+        number: u64,
+        /// The key.
+        key: u64,
+        /// Bytes of the value before the piece.
+        offset: u64,
+    },
+    /// The client needs what is kept for it under this number no more. The reply: nothing.
+    LetGo {
+        /// The table.
+        table: TableId,
+        /// The number.
+        number: u64,
+    },
 }
 
 /// Which sub-models a client asks for, about a key.
@@ -251,7 +293,14 @@ impl<'a> WriteEntries<'a> {
     }
 }
 
-fn header(into: &mut Vec<u8>, operation: u8, flags: u8, count: usize, table: TableId, argument: u64) {
+pub(crate) fn header(
+    into: &mut Vec<u8>,
+    operation: u8,
+    flags: u8,
+    count: usize,
+    table: TableId,
+    argument: u64,
+) {
     let count = u16::try_from(count).expect("a message has no room for more operations");
     into.clear();
     into.extend_from_slice(&[operation, flags]);
@@ -367,6 +416,18 @@ impl<'a> Request<'a> {
         header(into, WRITE_VALUES, operation as u8, count, table, 0);
     }
 
+    /// Encodes a request for a piece of a value.
+    pub fn fetch_value(into: &mut Vec<u8>, table: TableId, number: u64, key: u64, offset: u64) {
+        header(into, FETCH_VALUE, 0, 1, table, number);
+        put(into, key);
+        put(into, offset);
+    }
+
+    /// Encodes that what is kept under this number is needed no more.
+    pub fn let_go(into: &mut Vec<u8>, table: TableId, number: u64) {
+        header(into, LET_GO, 0, 1, table, number);
+    }
+
     /// Decodes a frame.
     ///
     /// # Errors
@@ -435,8 +496,20 @@ impl<'a> Request<'a> {
                 let entries = WriteEntries::new(body, count.into(), argument & 0xffff_ffff)?;
                 Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
+            STAGE_VALUE => Ok(Self::StageValue { table, piece: ValuePiece::decode(argument, body)? }),
+            WRITE_STAGED => {
+                Ok(Self::WriteStaged { table, write: StagedWrite::decode(argument, flags, body)? })
+            }
+            FETCH_VALUE => {
+                let (key, offset) = decode_fetch(body)?;
+                Ok(Self::FetchValue { table, number: argument, key, offset })
+            }
+            LET_GO => {
+                exact("what is needed no more", body, 0)?;
+                Ok(Self::LetGo { table, number: argument })
+            }
             other => {
-                let expected = "1 to 8, or 16 to 18".to_owned();
+                let expected = "1 to 8, or 16 to 22".to_owned();
                 Err(DecodeError::new("a request's operation", 0, expected, other.to_string()))
             }
         }
@@ -474,7 +547,9 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
+        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO => {
+            is("a request's flags", 1, 0, u64::from(flags))?
+        }
         BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
         _ => {}
     }
@@ -492,7 +567,9 @@ fn check_unused(
                 _ => Ok(()),
             }
         }
-        LOOKUP | TOP_MODEL | SUB_MODELS => is("a request's count", 2, 1, u64::from(count)),
+        LOOKUP | TOP_MODEL | SUB_MODELS | STAGE_VALUE | WRITE_STAGED | FETCH_VALUE | LET_GO => {
+            is("a request's count", 2, 1, u64::from(count))
+        }
         CONTROL => {
             is("a control request's count", 2, 0, u64::from(count))?;
             is("a control request's table", 4, 0, u64::from(table.0))?;
@@ -515,7 +592,7 @@ fn number(what: &'static str, word: u64) -> Result<u32, DecodeError> {
         .map_err(|_| DecodeError::new(what, HEADER_BYTES, "at most 4,294,967,295".into(), word.to_string()))
 }
 
-fn exact<'a>(what: &'static str, body: &'a [u8], words: usize) -> Result<Words<'a>, DecodeError> {
+pub(crate) fn exact<'a>(what: &'static str, body: &'a [u8], words: usize) -> Result<Words<'a>, DecodeError> {
     if body.len() == 8 * words {
         return Words::new(what, body);
     }

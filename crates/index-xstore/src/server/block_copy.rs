@@ -6,7 +6,7 @@ use farsight_base::words::{CopyMode, bytes_of, copy_lines};
 use farsight_base::{LINE_BYTES, Line};
 use farsight_blocks::BlockSpace;
 use farsight_layout::value_block::{
-    BlockFault, BlockIdentity, BlockPlace, BlockRef, ValueBlock, block_bytes,
+    BlockFault, BlockIdentity, BlockPlace, BlockRef, SealedHeader, ValueBlock, block_bytes, block_lines,
 };
 
 /// Bytes of a key in its block.
@@ -22,7 +22,6 @@ pub(super) struct Named {
 /// A block that was copied and checked.
 #[derive(Clone, Copy)]
 pub(super) struct Copied {
-    pub(super) version: u64,
     value_bytes: usize,
 }
 
@@ -31,6 +30,23 @@ impl Copied {
     pub(super) fn value(self, lines: &[Line]) -> &[u8] {
         &bytes_of(lines)[block_bytes(KEY_BYTES, 0)..][..self.value_bytes]
     }
+}
+
+/// True if the block that is named has a value of more bytes than that, as far as its lines tell. One whose
+/// memory was used anew has not: it is to be copied, and found out.
+pub(super) fn is_longer(
+    (space, table): (&BlockSpace, u16),
+    Named { reference, version }: Named,
+    value_bytes: usize,
+) -> bool {
+    let longest = block_lines(KEY_BYTES, value_bytes);
+    if reference.lines().is_some_and(|lines| lines as usize <= longest) {
+        return false;
+    }
+    let place = BlockPlace { space: reference.space(), offset_lines: reference.offset_lines(), lines: 1 };
+    let Some(words) = space.words(place) else { return false };
+    let header = SealedHeader::read(words);
+    header.version == version && header.table == table && header.lines > longest
 }
 
 /// Copies the block of `key` in a table's `space`, and checks the copy.
@@ -49,7 +65,7 @@ pub(super) fn copy(
     }
     let asked = BlockIdentity { table, version, key: &key.to_le_bytes() };
     let value = ValueBlock::value_of(bytes_of(lines), asked)?;
-    Ok(Copied { version, value_bytes: value.len() })
+    Ok(Copied { value_bytes: value.len() })
 }
 
 fn copy_place(space: &BlockSpace, place: BlockPlace, lines: &mut Vec<Line>) -> Result<(), BlockFault> {

@@ -14,11 +14,13 @@ use farsight_index::{
     Decision, Direction, HeldPair, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, NewValue, Pairs, Place,
     Room, ScanRequest, Undecided, decide_parts,
 };
-use farsight_layout::value_block::{BlockPlace, BlockRef, SealedHeader, seal, write_draft};
-use farsight_layout::{Deadline, SHORT_VALUE_BYTES};
+use farsight_layout::value_block::{
+    BLOCK_VALUE_BYTES_MAX, BlockPlace, BlockRef, SealedHeader, seal, write_draft,
+};
+use farsight_layout::{DEADLINE_BYTES, Deadline, SHORT_VALUE_BYTES};
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
-use super::block_copy::{Named, copy};
+use super::block_copy::{Named, copy, is_longer};
 use super::expiry::{deadline_of, drafted_deadline};
 use super::leaf::{LatchedXStoreLeaf, XStoreLeaf};
 
@@ -193,6 +195,15 @@ impl LatchedBlockLeaf<'_> {
             return Ok((version, None));
         }
         let (mut lines, named) = (Vec::<Line>::new(), Named { reference: reference_in(&value), version });
+        if operation == WriteOperation::Swap {
+            // What is certainly too long is not copied under the latch.
+            let value_bytes = usize::try_from(room_bytes(argument)).unwrap_or(BLOCK_VALUE_BYTES_MAX);
+            let deadline_bytes = if self.format.unix_time.is_some() { DEADLINE_BYTES } else { 0 };
+            let stored_bytes = value_bytes.min(BLOCK_VALUE_BYTES_MAX) + deadline_bytes;
+            if is_longer((self.blocks.space, self.format.table), named, stored_bytes) {
+                return Err(Undecided::NoRoom { value_bytes: stored_bytes + 1 });
+            }
+        }
         let copied = copy((self.blocks.space, self.format.table), key, named, &mut lines);
         let stored = copied.map_err(|_| Undecided::Damaged)?.value(&lines);
         let (deadline, value) = self.split_deadline(stored).ok_or(Undecided::Damaged)?;

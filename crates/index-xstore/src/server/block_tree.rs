@@ -21,10 +21,10 @@ use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
 use farsight_fabric::Region;
 use farsight_index::{Backoff, Contended, Direction, LeafListener, Pair, Pairs, RegionFull, Waited};
 use farsight_layout::SHORT_VALUE_BYTES;
-use farsight_layout::value_block::{BlockFault, BlockTooLong};
+use farsight_layout::value_block::{BLOCK_VALUE_BYTES_MAX, BlockFault, BlockTooLong};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
-use super::block_copy::{Copied, Named, copy};
+use super::block_copy::{Copied, Named, copy, is_longer};
 use super::block_draft::Draft;
 use super::block_leaf::{BlockLeaf, reference_in};
 use super::error::WriteError;
@@ -169,8 +169,23 @@ impl BlockTree {
         key: u64,
         room: &'r mut BlockRoom,
     ) -> Result<Option<(&'r [u8], u64)>, BlockReadError> {
-        let copied = self.copy_newest(key, &mut room.lines)?;
-        Ok(copied.map(|copied| (copied.value(&room.lines), copied.version)))
+        let copied = self.copy_newest(key, usize::MAX, &mut room.lines)?;
+        Ok(copied.and_then(|(version, copied)| Some((copied?.value(&room.lines), version))))
+    }
+
+    /// The same, but that a value of more bytes than `value_bytes_max` may be left where it is: then there is
+    /// its version alone.
+    ///
+    /// # Errors
+    /// [`BlockReadError`].
+    pub fn get_short<'r>(
+        &self,
+        key: u64,
+        value_bytes_max: usize,
+        room: &'r mut BlockRoom,
+    ) -> Result<Option<(Option<&'r [u8]>, u64)>, BlockReadError> {
+        let copied = self.copy_newest(key, value_bytes_max, &mut room.lines)?;
+        Ok(copied.map(|(version, copied)| (copied.map(|copied| copied.value(&room.lines)), version)))
     }
 
     /// Hands up to `limit` pairs with keys from `from` on to `found`, as [`XTree::scan`] finds them, and
@@ -186,19 +201,37 @@ impl BlockTree {
         room: &mut BlockRoom,
         mut found: impl FnMut(u64, u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<Option<u64>, BlockReadError> {
+        self.scan_short(direction, from, limit, usize::MAX, room, |key, version, value| {
+            found(key, version, value.expect("values of any length are copied"))
+        })
+    }
+
+    /// The same, but that values of more bytes than `value_bytes_max` may be left where they are.
+    ///
+    /// # Errors
+    /// As [`BlockTree::scan`].
+    pub fn scan_short(
+        &self,
+        direction: Direction,
+        from: u64,
+        limit: usize,
+        value_bytes_max: usize,
+        room: &mut BlockRoom,
+        mut found: impl FnMut(u64, u64, Option<&[u8]>) -> ControlFlow<()>,
+    ) -> Result<Option<u64>, BlockReadError> {
         let BlockRoom { lines, pairs } = room;
         pairs.reset(SHORT_VALUE_BYTES);
         let next = self.tree.scan(direction, from, limit, pairs)?;
         for index in 0..pairs.len() {
             let Pair { key, version, value } = pairs.pair(index);
             let named = Named { reference: reference_in(value), version };
-            let copied = match copy(self.blocks(), key, named, lines) {
-                Ok(copied) => Some(copied),
+            let copied = match self.copy_short(key, named, value_bytes_max, lines) {
+                Ok(copied) => Some((version, copied)),
                 // A pair that was removed since is left out: it is absent at an instant during the scan.
-                Err(_) => self.copy_newest(key, lines)?,
+                Err(_) => self.copy_newest(key, value_bytes_max, lines)?,
             };
-            if let Some(copied) = copied
-                && found(key, copied.version, copied.value(lines)).is_break()
+            if let Some((version, copied)) = copied
+                && found(key, version, copied.map(|copied| copied.value(lines))).is_break()
             {
                 return Ok(Some(key));
             }
@@ -206,15 +239,35 @@ impl BlockTree {
         Ok(next)
     }
 
-    /// Copies the block of `key`, as it is at some instant of the call.
-    fn copy_newest(&self, key: u64, lines: &mut Vec<Line>) -> Result<Option<Copied>, BlockReadError> {
+    /// Copies a block, unless its value has more bytes than that.
+    fn copy_short(
+        &self,
+        key: u64,
+        named: Named,
+        value_bytes_max: usize,
+        lines: &mut Vec<Line>,
+    ) -> Result<Option<Copied>, BlockFault> {
+        if value_bytes_max < BLOCK_VALUE_BYTES_MAX && is_longer(self.blocks(), named, value_bytes_max) {
+            return Ok(None);
+        }
+        copy(self.blocks(), key, named, lines).map(Some)
+    }
+
+    /// The version of `key` at some instant of the call, and a copy of its block, unless its value has more
+    /// bytes than that.
+    fn copy_newest(
+        &self,
+        key: u64,
+        value_bytes_max: usize,
+        lines: &mut Vec<Line>,
+    ) -> Result<Option<(u64, Option<Copied>)>, BlockReadError> {
         let mut backoff = Backoff::new();
         let mut newest = self.named(key)?;
         // Ends by the backoff, or sooner.
         loop {
             let Some(named) = newest else { return Ok(None) };
-            let fault = match copy(self.blocks(), key, named, lines) {
-                Ok(copied) => return Ok(Some(copied)),
+            let fault = match self.copy_short(key, named, value_bytes_max, lines) {
+                Ok(copied) => return Ok(Some((named.version, copied))),
                 Err(fault) => fault,
             };
             newest = self.named(key)?;

@@ -8,15 +8,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use farsight_base::LeafNumber;
+use farsight_base::{ClientId, LeafNumber};
 use farsight_durability::FrameWriter;
-use farsight_index::{Decision, HeldPair, NewValue, decide_parts};
+use farsight_index::{Decision, HeldPair, NewValue, clear_kept, decide_parts};
 use farsight_index_xstore::server::StagedReference;
 use farsight_layout::value_block::RecordKind;
 use farsight_layout::{DEADLINE_BYTES, Deadline};
 use farsight_protocol::{
-    ErrorCode, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError, TableId, ValueEntries,
-    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    ErrorCode, HEADER_BYTES, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError, StagedWrite,
+    TableId, ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 use crate::LateReply;
@@ -38,6 +38,8 @@ pub(super) struct Group {
     answers: Vec<Answered>,
     /// The value that a write finds.
     held: Vec<u8>,
+    /// The value of a write that came in pieces.
+    staged: Vec<u8>,
 }
 
 /// A pair that the group writes: its version, and where its value stands.
@@ -126,6 +128,8 @@ struct Write<'a> {
     old_bytes_max: usize,
     /// Pairs of the table have deadlines.
     has_deadlines: bool,
+    /// The draft of the value, if it came in pieces.
+    staged: Option<StagedReference>,
     /// The group before, as long as it is not applied.
     before: &'a Group,
 }
@@ -226,8 +230,17 @@ impl Group {
                 for entry in Ahead::new(table, entries.iter()) {
                     let operand = Operand::of_one_size(operation, entry.value);
                     let (old_bytes_max, has_deadlines) = (usize::MAX, false);
-                    let write =
-                        Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines, before };
+                    let write = Write {
+                        id,
+                        table,
+                        operation,
+                        entry,
+                        operand,
+                        old_bytes_max,
+                        has_deadlines,
+                        staged: None,
+                        before,
+                    };
                     let decided = self.decide_one(write);
                     self.outcomes.push(decided.unwrap_or_else(Undone::decided));
                 }
@@ -263,11 +276,17 @@ impl Group {
             // In whole words.
             let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;
             let decided = match operand {
-                Some(operand) => {
-                    let write =
-                        Write { id, table, operation, entry, operand, old_bytes_max, has_deadlines, before };
-                    self.decide_one(write)
-                }
+                Some(operand) => self.decide_one(Write {
+                    id,
+                    table,
+                    operation,
+                    entry,
+                    operand,
+                    old_bytes_max,
+                    has_deadlines,
+                    staged: None,
+                    before,
+                }),
                 // Seen to before the call was handed over.
                 None => Err(Undone::Failed(ErrorCode::BadRequest)),
             };
@@ -283,6 +302,48 @@ impl Group {
             }
             self.outcomes.push(decided);
         }
+    }
+
+    /// Decides the write of a value that came in pieces. What is not stored of it is given back.
+    pub(super) fn decide_staged(
+        &mut self,
+        before: &Self,
+        id: TableId,
+        table: &dyn LoggedTable,
+        client: ClientId,
+        write: StagedWrite,
+        reply: LateReply,
+    ) {
+        let mut value = std::mem::take(&mut self.staged);
+        let staged = match table.take_staged(client, &write, &mut value) {
+            Ok(staged) => staged,
+            Err(error) => return reply.refuse(&error),
+        };
+        let StagedWrite { operation, key, hint, .. } = write;
+        let (argument, argument_bytes) = write.argument();
+        let room_bytes = reply.bytes_max() - HEADER_BYTES;
+        let begin = self.outcomes.len();
+        let decided = self.decide_one(Write {
+            id,
+            table,
+            operation,
+            entry: WriteEntry { key, hint, value: &value },
+            operand: Operand { argument: &argument[..argument_bytes], value: &value },
+            old_bytes_max: room_bytes.saturating_sub(ReplyWriter::exchanged_value_bytes(0)) / 8 * 8,
+            has_deadlines: table.now_ms().is_some(),
+            staged: Some(staged),
+            before,
+        });
+        clear_kept(&mut value);
+        self.staged = value;
+        let decided = decided.unwrap_or_else(Undone::decided);
+        if !matches!(decided.sent.outcome, WriteOutcome::Inserted(_) | WriteOutcome::Replaced(_)) {
+            table.unstage(staged);
+        }
+        self.outcomes.push(decided);
+        let shape =
+            if operation.returns_value() { AnswerShape::ValuesOfAnyLength } else { AnswerShape::Outcomes };
+        self.answers.push(Answered { reply, outcomes: begin..self.outcomes.len(), shape });
     }
 
     /// Decides one write.
@@ -404,9 +465,14 @@ impl Group {
     /// Puts a change into the frame, to be applied; without a value, a removal. Returns its version.
     fn log(&mut self, write: Write<'_>, value: Option<&[u8]>) -> Result<u64, ServerError> {
         let Write { id, table, entry: WriteEntry { key, hint, .. }, .. } = write;
-        let staged = value.map_or(Ok(None), |value| table.stage(key, value))?;
+        let staged = match (write.staged, value) {
+            (Some(staged), _) => Some(staged),
+            (None, Some(value)) => table.stage(key, value)?,
+            (None, None) => None,
+        };
         let version = self.append(write, value).inspect_err(|_| {
-            if let Some(staged) = staged {
+            // What came in pieces is given back by who took it.
+            if let Some(staged) = staged.filter(|_| write.staged.is_none()) {
                 table.unstage(staged);
             }
         })?;
@@ -513,7 +579,7 @@ impl Group {
         self.overlay.clear();
         self.rooms.clear();
         self.changes.clear();
-        self.values.clear();
+        clear_kept(&mut self.values);
         self.outcomes.clear();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_durability::LogPosition;
-use farsight_protocol::{Ack, ErrorCode, ServerError};
+use farsight_protocol::{Ack, ErrorCode, Request, ServerError};
 
 use crate::LateReply;
 use crate::signal::Signal;
@@ -103,10 +103,11 @@ impl Queue {
         while bytes < GROUP_BYTES
             && let Some(work) = waiting.work.pop_front()
         {
-            bytes += work.bytes();
+            waiting.bytes -= work.bytes();
+            // A value that came in pieces may have as many bytes as a group, and more.
+            bytes += if work.is_of_staged_value() { GROUP_BYTES } else { work.bytes() };
             taken.push(work);
         }
-        waiting.bytes -= bytes;
         taken
     }
 
@@ -127,6 +128,12 @@ impl Queue {
 }
 
 impl Due {
+    /// True for the write of a value whose pieces came before: the request does not have it.
+    fn is_of_staged_value(&self) -> bool {
+        let Self::Call(call) = self else { return false };
+        matches!(Request::decode(&call.request), Ok(Request::WriteStaged { .. }))
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Call(call) => call.request.len(),

@@ -35,6 +35,7 @@ use super::log_helper::LogHelper;
 use super::queue::{Due, WaitingCall};
 use super::{Durable, refused};
 use crate::bulk_load::{Loading, Piece};
+use crate::logged::LoggedTable;
 use crate::tables::View;
 use crate::{LateReply, NodeState, Stop};
 
@@ -217,6 +218,11 @@ impl Sequencer {
                 let room_bytes = reply.bytes_max() - HEADER_BYTES;
                 self.decide(ack, table, operation, Entries::OfAnyLength(entries, room_bytes), reply);
             }
+            Ok(Request::WriteStaged { table, write }) => {
+                self.decide_in(ack, table, reply, |group, flying, logged, reply| {
+                    group.decide_staged(flying, table, logged, client, write, reply);
+                });
+            }
             Ok(Request::BulkLoad { table, last, piece, entries }) => {
                 // The load is of an empty table: all writes before are applied.
                 self.finish_all();
@@ -240,6 +246,19 @@ impl Sequencer {
         entries: Entries<'_>,
         reply: LateReply,
     ) {
+        self.decide_in(ack, table, reply, |group, flying, logged, reply| {
+            group.decide(flying, table, logged, operation, entries, reply);
+        });
+    }
+
+    /// Has the group of tables that are acknowledged so decide something.
+    fn decide_in(
+        &mut self,
+        ack: Ack,
+        table: TableId,
+        reply: LateReply,
+        decide: impl FnOnce(&mut Group, &Group, &dyn LoggedTable, LateReply),
+    ) {
         self.see(table);
         if let Some(load) = self.loads.get(&table) {
             load.end_by_write();
@@ -249,7 +268,7 @@ impl Sequencer {
             Ack::Memory => &mut self.in_memory,
         };
         match self.view.get(table).map(|found| found.hosted().logged()) {
-            Ok(Some(logged)) => group.decide(&self.flying, table, logged, operation, entries, reply),
+            Ok(Some(logged)) => decide(group, &self.flying, logged, reply),
             Ok(None) => reply.refuse(&unlogged(table)),
             Err(error) => reply.refuse(&error),
         }

@@ -18,6 +18,8 @@ use farsight_protocol::{
     ValueEntries, Words, WriteOperation, WriteOutcome, padded,
 };
 
+use super::block_pieces::SilenceWatch;
+use super::in_pieces::InPieces;
 use super::sweep::DeadlineSweep;
 use super::{Part, code_of, too_small};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
@@ -39,6 +41,8 @@ pub(crate) struct BlockPart {
     pub(super) tree: BlockTree,
     /// Supplies of blocks that no call uses now: as many as calls ever wrote side by side.
     writers: Mutex<Vec<BlockWriter>>,
+    /// Values that no message carries, on their way.
+    pub(super) in_pieces: InPieces,
 }
 
 impl BlockPart {
@@ -51,20 +55,27 @@ impl BlockPart {
         let tree = BlockTree::new(leaves, space, new.id().0, new.unix_time(), listener);
         let tree = tree.map_err(|error| too_small(new, &error))?;
         let part = Arc::new(Part::new(new, Arc::clone(tree.tree()), models));
-        Ok(Self { part, tree, writers: Mutex::default() })
+        Ok(Self { part, tree, writers: Mutex::default(), in_pieces: InPieces::default() })
     }
 
     fn get(&self, keys: Words<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
         let mut room = BlockRoom::default();
         let mut answered = 0;
+        // Of the longest value that an answer of its own carries.
+        let longest = call.room_bytes().saturating_sub(ValueEntries::entry_bytes(0)) / 8 * 8;
         for key in keys.iter() {
-            let found = self.tree.get(key, &mut room).map_err(|error| self.refused_read(&error))?;
-            let (value, version) = found.unwrap_or((&[], 0));
-            // The longest value fits into an answer of its own.
-            if answered > 0 && call.room_bytes() < ValueEntries::entry_bytes(value.len()) {
+            let found = self.tree.get_short(key, longest, &mut room);
+            let (value, version) =
+                found.map_err(|error| self.refused_read(&error))?.unwrap_or((Some(&[]), 0));
+            let value = value.filter(|value| value.len() <= longest);
+            let value_bytes = value.map_or(0, <[u8]>::len);
+            if answered > 0 && call.room_bytes() < ValueEntries::entry_bytes(value_bytes) {
                 break;
             }
-            call.answer.push_long_value(version, value);
+            match value {
+                Some(value) => call.answer.push_long_value(version, value),
+                None => call.answer.push_elsewhere(version),
+            }
             answered += 1;
         }
         call.answer.set(answered, 0);
@@ -81,14 +92,24 @@ impl BlockPart {
         let mut room = BlockRoom::default();
         let wanted = usize::from(limit).min(SCANNED_TOGETHER);
         let mut count = 0;
-        let scanned = self.tree.scan(direction, from, wanted, &mut room, |key, version, value| {
-            if count > 0 && call.room_bytes() < PAIR_HEAD_BYTES + padded(value.len()) {
+        let longest = call.room_bytes().saturating_sub(PAIR_HEAD_BYTES) / 8 * 8;
+        // A pair whose value no answer carries ends it.
+        let mut is_full = false;
+        let found = |key, version, value: Option<&[u8]>| {
+            let value = value.filter(|value| value.len() <= longest);
+            let pair_bytes = PAIR_HEAD_BYTES + padded(value.map_or(0, <[u8]>::len));
+            if is_full || (count > 0 && call.room_bytes() < pair_bytes) {
                 return ControlFlow::Break(());
             }
-            call.answer.push_long_pair(key, version, value);
+            match value {
+                Some(value) => call.answer.push_long_pair(key, version, value),
+                None => call.answer.push_pair_elsewhere(key, version),
+            }
+            is_full = value.is_none();
             count += 1;
             ControlFlow::Continue(())
-        });
+        };
+        let scanned = self.tree.scan_short(direction, from, wanted, longest, &mut room, found);
         let next = scanned.map_err(|error| self.refused_read(&error))?;
         call.answer.set(count, direction.argument(next));
         Ok(Executed::operations(1))
@@ -173,7 +194,7 @@ impl BlockPart {
 }
 
 /// What is sent of a write.
-fn sent(outcome: Result<WriteOutcome, BlockWriteError>, is_hint_wrong: bool) -> SentOutcome {
+pub(super) fn sent(outcome: Result<WriteOutcome, BlockWriteError>, is_hint_wrong: bool) -> SentOutcome {
     let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of_block(&error)));
     SentOutcome { outcome, is_hint_wrong }
 }
@@ -207,6 +228,13 @@ impl HostedTable for BlockPart {
             Request::GetValues { keys, .. } => self.get(keys, call),
             Request::ScanValues { direction, from, limit, .. } => self.scan(direction, from, limit, call),
             Request::WriteValues { operation, entries, .. } => Ok(self.write(operation, entries, call)),
+            Request::StageValue { piece, .. } => self.stage_piece(piece, call),
+            Request::WriteStaged { write, .. } => self.write_staged(write, call),
+            Request::FetchValue { number, key, offset, .. } => self.fetch_piece(number, key, offset, call),
+            Request::LetGo { number, .. } => {
+                self.let_go(call.client, number);
+                Ok(Executed::default())
+            }
             _ => self.part.execute_request(request, call),
         }
     }
@@ -231,6 +259,7 @@ impl HostedTable for BlockPart {
 
     fn forget(&self, client: ClientId) {
         self.part.forget(client);
+        self.let_go_all_of(client);
     }
 
     fn check(&self, from: u64, limit: usize) -> Option<Checked> {
@@ -239,10 +268,11 @@ impl HostedTable for BlockPart {
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
         let training = Arc::clone(&self.part).background()?;
-        if self.tree.now_ms().is_none() {
-            return Some(training);
+        let mut work = training;
+        if self.tree.now_ms().is_some() {
+            work = Box::new(DeadlineSweep::new(Arc::clone(&self), work));
         }
-        Some(Box::new(DeadlineSweep::new(self, training)))
+        Some(Box::new(SilenceWatch::new(self, work)))
     }
 
     fn pending_training(&self) -> u64 {

@@ -32,7 +32,13 @@ impl<F: LeafFormat> Part<F> {
             Request::BulkLoad { last, piece, entries, .. } => {
                 self.bulk_load(Piece { number: piece, last, entries }, call)
             }
-            Request::GetValues { .. } | Request::ScanValues { .. } | Request::WriteValues { .. } => {
+            Request::GetValues { .. }
+            | Request::ScanValues { .. }
+            | Request::WriteValues { .. }
+            | Request::StageValue { .. }
+            | Request::WriteStaged { .. }
+            | Request::FetchValue { .. }
+            | Request::LetGo { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
             Request::Control(_) => unreachable!("the node executes control requests"),

@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use farsight_base::LeafNumber;
+use farsight_base::{ClientId, LeafNumber};
 use farsight_blocks::BlockWriter;
 use farsight_index::{LeafFormat, Pair, Pairs};
 use farsight_index_xstore::server::{
     BlockLeaf, BlockRoom, BlockTree, BulkLoader, StagedReference, WriteError,
 };
-use farsight_protocol::{Direction, ServerError, WriteEntry};
+use farsight_protocol::{Direction, ServerError, StagedWrite, WriteEntry};
 
 use super::block_part::{BlockPart, refused_block};
 use super::{Part, code_of, refused_load};
@@ -147,6 +147,17 @@ impl LoggedTable for BlockPart {
     fn stage(&self, key: u64, value: &[u8]) -> Result<Option<StagedReference>, ServerError> {
         let staged = self.with_writer(|writer| BlockTree::stage(writer, key, value));
         staged.map(Some).map_err(|error| self.refused_block(&error))
+    }
+
+    fn take_staged(
+        &self,
+        client: ClientId,
+        write: &StagedWrite,
+        value: &mut Vec<u8>,
+    ) -> Result<StagedReference, ServerError> {
+        let (staged, value_bytes) = BlockPart::take_staged(self, client, write)?;
+        self.copy_draft(staged, value_bytes, value);
+        Ok(staged)
     }
 
     fn unstage(&self, staged: StagedReference) {

@@ -1,0 +1,165 @@
+//! Values on their way between a table and its clients, piece by piece.
+//!
+//! Invariant: each belongs to one client, under a number that the client chose, and to nobody else. What a
+//! client has is bounded ([`VALUES_MAX`], [`BYTES_MAX`]). It is given back when its client ends, and when
+//! nothing was heard of it for [`SILENCE_MAX`].
+//!
+//! Protocol: a call takes the value out of the list, works on it, and puts it back. So no two calls work on
+//! one value, and the pass of the background finds none that is worked on.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::ClientId;
+use farsight_base::clock::MonotonicNs;
+use farsight_index_xstore::server::StagedValue;
+use farsight_protocol::{ErrorCode, ServerError};
+
+use crate::table_name::TableName;
+
+/// Values of one client under way at most. Each call that begins one at the same time may be one more.
+const VALUES_MAX: usize = 256;
+/// Bytes of them at most.
+const BYTES_MAX: usize = 1 << 30;
+/// How long a value stays of which nothing is heard, or a little longer.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// A value under way.
+pub(super) enum UnderWay {
+    /// From its client: a draft in the table's blocks.
+    Coming(StagedValue),
+    /// To its client: a copy.
+    Going(Going),
+}
+
+/// A value that is sent in pieces.
+pub(super) struct Going {
+    pub(super) key: u64,
+    pub(super) version: u64,
+    pub(super) value: Vec<u8>,
+}
+
+impl UnderWay {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Coming(staged) => staged.value_bytes(),
+            Self::Going(going) => going.value.len(),
+        }
+    }
+}
+
+/// The values of one table.
+#[derive(Default)]
+pub(super) struct InPieces {
+    values: Mutex<BTreeMap<(ClientId, u64), Kept>>,
+}
+
+struct Kept {
+    value: UnderWay,
+    /// When the background saw it first since it was put here.
+    seen: Option<MonotonicNs>,
+}
+
+impl InPieces {
+    /// Refuses one more value of so many bytes to a client that has too many.
+    pub(super) fn check_room(
+        &self,
+        table: &TableName,
+        client: ClientId,
+        bytes: usize,
+    ) -> Result<(), ServerError> {
+        let values = self.lock();
+        let own = || values.range((client, 0)..=(client, u64::MAX)).map(|(_, kept)| kept.value.bytes());
+        let (count, has_bytes) = (own().count(), own().sum::<usize>());
+        if count < VALUES_MAX && has_bytes + bytes <= BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!(
+            "table {table:?}: {client} has {count} values of {has_bytes} B under way in pieces: a value of {bytes} B more \
+             is over {VALUES_MAX} values or {BYTES_MAX} B"
+        );
+        Err(ServerError::new(ErrorCode::OutOfResources, text))
+    }
+
+    /// Takes a value out.
+    pub(super) fn take(&self, client: ClientId, number: u64) -> Option<UnderWay> {
+        self.lock().remove(&(client, number)).map(|kept| kept.value)
+    }
+
+    /// Takes out a value that comes from its client.
+    pub(super) fn take_coming(
+        &self,
+        table: &TableName,
+        client: ClientId,
+        number: u64,
+    ) -> Result<StagedValue, ServerError> {
+        match self.take(client, number) {
+            Some(UnderWay::Coming(staged)) => Ok(staged),
+            // A copy is nobody else's.
+            Some(UnderWay::Going(_)) | None => Err(none(table, client, number, "comes")),
+        }
+    }
+
+    /// Takes out a value that goes to its client.
+    pub(super) fn take_going(
+        &self,
+        table: &TableName,
+        client: ClientId,
+        number: u64,
+    ) -> Result<Going, ServerError> {
+        match self.take(client, number) {
+            Some(UnderWay::Going(going)) => return Ok(going),
+            // Its place is the table's, and stays for who gives it back.
+            Some(coming) => self.put(client, number, coming),
+            None => {}
+        }
+        Err(none(table, client, number, "goes"))
+    }
+
+    /// Puts a value here, under a number that has none.
+    pub(super) fn put(&self, client: ClientId, number: u64, value: UnderWay) {
+        self.lock().insert((client, number), Kept { value, seen: None });
+    }
+
+    /// Takes out all values of a client.
+    pub(super) fn take_all_of(&self, client: ClientId) -> Vec<UnderWay> {
+        let mut values = self.lock();
+        let own: Vec<_> = values.range((client, 0)..=(client, u64::MAX)).map(|(own, _)| *own).collect();
+        own.iter().filter_map(|own| values.remove(own)).map(|kept| kept.value).collect()
+    }
+
+    /// Takes out the values of which nothing was heard for too long. Returns them, and when to look again if
+    /// there are others.
+    pub(super) fn take_silent(&self, now: MonotonicNs) -> (Vec<UnderWay>, Option<MonotonicNs>) {
+        let mut values = self.lock();
+        let mut again_at: Option<MonotonicNs> = None;
+        let silent: Vec<_> = values
+            .iter_mut()
+            .filter_map(|(own, kept)| {
+                let due = kept.seen.get_or_insert(now).plus(SILENCE_MAX);
+                let is_silent = due <= now;
+                if !is_silent {
+                    again_at = again_at.into_iter().chain([due]).min();
+                }
+                is_silent.then_some(*own)
+            })
+            .collect();
+        let taken = silent.iter().filter_map(|own| values.remove(own)).map(|kept| kept.value).collect();
+        (taken, again_at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(ClientId, u64), Kept>> {
+        // Each change is complete.
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The refusal of a number under which there is no such value.
+fn none(table: &TableName, client: ClientId, number: u64, way: &str) -> ServerError {
+    let text = format!(
+        "table {table:?}: no value {way} in pieces under number {number:#x} of {client} (one of which nothing is heard \
+         for {SILENCE_MAX:?} is let go)"
+    );
+    ServerError::new(ErrorCode::BadRequest, text)
+}
