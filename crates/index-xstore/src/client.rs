@@ -30,6 +30,7 @@ mod lookup;
 mod multi_get;
 mod own_lines;
 mod parts;
+mod pieces;
 mod refresh;
 mod route;
 mod scan;
@@ -76,6 +77,10 @@ pub struct XClient {
     refreshes: Refreshes,
     trail: Trail,
     sent: Box<Sent>,
+    /// Numbers that the server was told to keep something under.
+    numbers_given: u16,
+    /// Where a value that comes in pieces is put.
+    fetched: Vec<u8>,
     scratch: Box<Scratch>,
     single: Answers,
     /// The whole leaves that a batch of GETs or a group of scans reads, by slot; and its keys that go by the
@@ -104,6 +109,8 @@ impl XClient {
             refreshes: Refreshes::default(),
             trail: Trail::default(),
             sent: Box::new(Sent::new()),
+            numbers_given: 0,
+            fetched: Vec::new(),
             scratch,
             single: Answers::default(),
             leaves: Vec::new(),

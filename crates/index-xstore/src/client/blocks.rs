@@ -11,6 +11,7 @@
 //!
 //! Where a round trip is dear, or the server searches anyway, a call brings the value.
 
+mod long_writes;
 mod reading;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use farsight_index::{
     Access, Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pair, Pairs, ScanRequest,
     Writes,
 };
-use farsight_protocol::WriteOutcome;
+use farsight_protocol::{ValueKind, WriteOutcome};
 
 use super::{BATCH, XCache, XParts, XStoreError};
 use reading::Reading;
@@ -31,6 +32,7 @@ const TURNS: u32 = 3;
 /// One session's engine for a table of blocks, with a queue pair to each part.
 pub struct XBlocks {
     access: Access,
+    values_kind: ValueKind,
     /// Finds references. It writes, too.
     references: XParts,
     /// Has the servers find values.
@@ -58,6 +60,7 @@ impl XBlocks {
     pub fn new(boundaries: &Arc<[u64]>, caches: &[Arc<XCache>], access: Access) -> Self {
         Self {
             access,
+            values_kind: caches[0].table().definition.values,
             references: XParts::new(Arc::clone(boundaries), caches, access),
             values: XParts::of_values(Arc::clone(boundaries), caches),
             reading: Reading::new(caches.iter().map(|cache| cache.table())),
@@ -73,6 +76,27 @@ impl XBlocks {
 
     fn reads_one_sided<Q: QueuePair>(&self) -> bool {
         self.access == Access::OneSided && !matches!(Q::GUARANTEES.cost_class, CostClass::Socket)
+    }
+
+    /// The values of `keys`, in their order, into `answers`.
+    fn get_many<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), XStoreError> {
+        if !self.reads_one_sided::<Q>() {
+            return self.values.multi_get(queues, keys, answers);
+        }
+        answers.reset_any_length(keys.len());
+        // Not all at once: the sooner a block is read, the rarer its memory has another one.
+        let together = BATCH * queues.len();
+        for (batch, keys) in keys.chunks(together).enumerate() {
+            self.left.clear();
+            self.left.extend(0..keys.len());
+            self.get_left(queues, keys, answers, batch * together)?;
+        }
+        Ok(())
     }
 
     /// The values of those `keys` that are `left`, by one-sided READs, into `answers` from number `first` on.
@@ -183,18 +207,7 @@ impl<Q: QueuePair> Engine<Q> for XBlocks {
         answers: &mut Answers,
     ) -> Result<(), EngineError> {
         self.counters.gets += keys.len() as u64;
-        if !self.reads_one_sided::<Q>() {
-            return Ok(self.values.multi_get(queues, keys, answers)?);
-        }
-        answers.reset_any_length(keys.len());
-        // Not all at once: the sooner a block is read, the rarer its memory has another one.
-        let together = BATCH * queues.len();
-        for (batch, keys) in keys.chunks(together).enumerate() {
-            self.left.clear();
-            self.left.extend(0..keys.len());
-            self.get_left(queues, keys, answers, batch * together)?;
-        }
-        Ok(())
+        Ok(self.get_many(queues, keys, answers)?)
     }
 
     fn write(
@@ -204,7 +217,7 @@ impl<Q: QueuePair> Engine<Q> for XBlocks {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
-        Ok(self.references.write(queues, writes, outcomes, old_values)?)
+        Ok(self.write_any_length(queues, writes, outcomes, old_values)?)
     }
 
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {

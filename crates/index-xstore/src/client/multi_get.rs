@@ -11,7 +11,7 @@ use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains, read_chained};
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::Answers;
+use farsight_index::{Answers, clear_kept};
 use farsight_protocol::{DecodeError, PairsReader, Request};
 
 use super::cache::{BatchKeys, CachedModel, Place};
@@ -393,12 +393,22 @@ impl XClient {
                 return Err(DecodeError::new("a get's answer", 4, expected, answered.to_string()).into());
             }
             let mut values = PairsReader::of_any_length(reply.words()?);
-            for index in first + done..first + done + answered {
-                let (version, value) = values.value()?;
-                if version > 0 {
-                    answers.set_value(index, version, value);
+            let mut elsewhere = Vec::new();
+            for (index, key) in (first + done..).zip(&left[..answered]) {
+                match values.value_or_elsewhere()? {
+                    (0, _) => {}
+                    (version, Some(value)) => answers.set_value(index, version, value),
+                    (_, None) => elsewhere.push((index, *key)),
                 }
             }
+            let mut value = std::mem::take(&mut self.fetched);
+            for (index, key) in elsewhere {
+                if let Some(version) = self.fetch_value(queue, key, &mut value)? {
+                    answers.set_value(index, version, &value);
+                }
+            }
+            clear_kept(&mut value);
+            self.fetched = value;
             done += answered;
         }
         Ok(())

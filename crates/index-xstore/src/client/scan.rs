@@ -27,7 +27,7 @@ mod progress;
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{CostClass, QueuePair};
-use farsight_index::{Access, Direction, Pair, Pairs, ScanRequest};
+use farsight_index::{Access, Direction, Pair, Pairs, ScanRequest, clear_kept};
 use farsight_protocol::{DecodeError, ModelReader, PairsReader, Request, SubModelsWanted};
 
 use super::fill::call;
@@ -207,20 +207,29 @@ impl XClient {
             PairsReader::new(words, value_bytes)
         };
         let (next, announced) = (direction.goes_on_at(reply.argument), reply.count);
-        let mut last = None;
+        let (mut last, mut elsewhere) = (None, None);
         let mut received = 0;
-        while let Some(pair) = sent.pair()? {
-            let is_behind = last.map_or(!direction.is_behind(cursor.key, pair.key), |last| {
-                direction.is_behind(pair.key, last)
-            });
+        while let Some((key, version, value)) = sent.pair_or_elsewhere()? {
+            let is_behind =
+                last.map_or(!direction.is_behind(cursor.key, key), |last| direction.is_behind(key, last));
             if cursor.remaining == 0 || !is_behind {
-                let got = format!("key {} after {last:?} from {}", pair.key, cursor.key);
+                let got = format!("key {key} after {last:?} from {}", cursor.key);
                 let expected = "keys in the scan's order, within it".into();
                 return Err(DecodeError::new("a scan's page", 0, expected, got).into());
             }
-            pairs.push(Pair { key: pair.key, version: pair.version, value: pair.value });
-            last = Some(pair.key);
-            cursor.remaining -= 1;
+            if let Some(before) = elsewhere {
+                let (expected, got) = (format!("no pair behind key {before}"), format!("key {key}"));
+                return Err(DecodeError::new("a scan's page", 0, expected, got).into());
+            }
+            match value {
+                Some(value) => {
+                    pairs.push(Pair { key, version, value });
+                    cursor.remaining -= 1;
+                }
+                // No reply carries it. It ends the page.
+                None => elsewhere = Some(key),
+            }
+            last = Some(key);
             received += 1;
         }
         // A page that ends early, between two pairs, would look like the table's end.
@@ -238,6 +247,28 @@ impl XClient {
                 return Err(DecodeError::new("a scan's page", 8, expected, next.to_string()).into());
             }
         }
+        match elsewhere {
+            Some(key) => self.fetch_pair(queue, key, cursor, pairs),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends a pair whose value no reply carries. One that was removed meanwhile is left out.
+    fn fetch_pair<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        cursor: &mut Cursor,
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        let mut value = std::mem::take(&mut self.fetched);
+        let version = self.fetch_value(queue, key, &mut value)?;
+        if let Some(version) = version {
+            pairs.push(Pair { key, version, value: &value });
+            cursor.remaining -= 1;
+        }
+        clear_kept(&mut value);
+        self.fetched = value;
         Ok(())
     }
 

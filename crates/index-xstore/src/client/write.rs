@@ -7,6 +7,8 @@
 //! the oldest reply, which makes room for the next call. So the server always has one to work on. One queue
 //! pair's calls execute in order.
 //!
+//! A value that no message carries goes before its write, in pieces ([`Pieces`]).
+//!
 //! Where the values before come back and have any length, a reply may be of the first entries alone. Then one
 //! call is in flight at a time, and the next one begins with the entries that were not executed.
 
@@ -14,11 +16,12 @@ use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_index::OldValues;
 use farsight_protocol::{
-    DecodeError, HEADER_BYTES, Reply, Request, SentOutcome, ValueEntries, ValueKind, WriteEntries,
-    WriteEntry, WriteOperation, WriteOutcome, padded,
+    DecodeError, ErrorCode, HEADER_BYTES, Operand, Reply, Request, SentOutcome, ValueEntries, ValueKind,
+    WriteEntries, WriteEntry, WriteOperation, WriteOutcome, padded,
 };
 
 use super::hints::HintBatch;
+use super::pieces::{Pieces, code_of_refused_piece, goes_in_pieces};
 use super::{XClient, XStoreError};
 #[cfg(injected)]
 use crate::injected;
@@ -27,11 +30,13 @@ use crate::injected;
 /// the client still encodes the next.
 const ENTRIES_PER_CALL: usize = 128;
 /// Calls in flight.
-const CALLS_IN_FLIGHT: usize = 8;
+pub(super) const CALLS_IN_FLIGHT: usize = 8;
 
 /// What was sent in calls whose replies are awaited, a place each.
 pub(super) struct Sent {
     counts: [usize; CALLS_IN_FLIGHT],
+    /// The value of which the call has a piece, or which it writes, if it goes in pieces.
+    values: [Option<u64>; CALLS_IN_FLIGHT],
     hints: [HintBatch<ENTRIES_PER_CALL>; CALLS_IN_FLIGHT],
 }
 
@@ -44,6 +49,10 @@ pub(super) struct Writing {
     pub(super) returned: Returned,
     /// Entries of the call that was answered last that were not executed. They come first in the next.
     pub(super) left_over: usize,
+    /// The value of the next entry, if pieces of it were sent.
+    pieces: Option<Pieces>,
+    /// The last value of which a piece was refused: its outcome is known.
+    failed: Option<u64>,
     /// The first refusal, or answer that is none.
     pub(super) done: Result<(), XStoreError>,
 }
@@ -70,13 +79,30 @@ impl Returned {
 
 impl Default for Writing {
     fn default() -> Self {
-        Self { first: 0, in_flight: 0, returned: Returned::Nothing, left_over: 0, done: Ok(()) }
+        Self {
+            first: 0,
+            in_flight: 0,
+            returned: Returned::Nothing,
+            left_over: 0,
+            pieces: None,
+            failed: None,
+            done: Ok(()),
+        }
+    }
+}
+
+impl Writing {
+    /// True if another call may be sent now.
+    fn may_send(&self) -> bool {
+        let in_flight_max = if self.returned == Returned::AnyLength { 1 } else { CALLS_IN_FLIGHT };
+        self.done.is_ok() && self.in_flight < in_flight_max
     }
 }
 
 impl Sent {
     pub(super) fn new() -> Self {
-        Self { counts: [0; CALLS_IN_FLIGHT], hints: std::array::from_fn(|_| HintBatch::new()) }
+        let (counts, values) = ([0; CALLS_IN_FLIGHT], [None; CALLS_IN_FLIGHT]);
+        Self { counts, values, hints: std::array::from_fn(|_| HintBatch::new()) }
     }
 }
 
@@ -141,21 +167,18 @@ impl XClient {
         operation: WriteOperation,
         entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<bool, XStoreError> {
-        let in_flight_max = if writing.returned == Returned::AnyLength { 1 } else { CALLS_IN_FLIGHT };
         loop {
-            while writing.done.is_ok()
-                && entries.len() > 0
-                && writing.in_flight < in_flight_max
-                && !self.wants_model()
-            {
-                self.send(queue, (writing.first + writing.in_flight) % CALLS_IN_FLIGHT, operation, entries)?;
-                writing.in_flight += 1;
+            while writing.may_send() && entries.len() > 0 && !self.wants_model() {
+                self.send(queue, writing, operation, entries)?;
                 self.ask_for_refresh(queue)?;
             }
             if writing.in_flight > 0 {
                 return Ok(true);
             }
             if writing.done.is_err() || entries.len() == 0 {
+                if let Some(Pieces { number, .. }) = writing.pieces.take() {
+                    self.let_go(queue, number)?;
+                }
                 return Ok(false);
             }
             self.fetch_model(queue)?;
@@ -171,9 +194,24 @@ impl XClient {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
-        let Writing { first, in_flight, returned, left_over, done } = writing;
-        Lane::new(queue).await_reply(*first, &mut self.reply)?;
-        if done.is_ok() {
+        let slot = writing.first;
+        Lane::new(queue).await_reply(slot, &mut self.reply)?;
+        let value = self.sent.values[slot].filter(|_| writing.done.is_ok());
+        let is_piece = value.is_some_and(|number| {
+            let is_known = writing.failed == Some(number);
+            is_known || self.sent.counts[slot] == 0
+        });
+        if let Some(number) = value.filter(|_| is_piece) {
+            let refused = self.take_piece(writing, number);
+            if let Some(code) = refused {
+                outcomes.push(WriteOutcome::Failed(code));
+                if writing.returned != Returned::Nothing {
+                    old_values.push(&[]);
+                }
+            }
+        }
+        let Writing { first, in_flight, returned, left_over, done, .. } = writing;
+        if done.is_ok() && !is_piece {
             let before = (outcomes.len(), old_values.len());
             *done = match *returned {
                 Returned::Nothing => self.take_outcomes(*first, outcomes),
@@ -190,17 +228,99 @@ impl XClient {
         self.take_refresh(queue)
     }
 
-    /// Sends the next entries in one call.
+    /// Takes the reply to a piece of the value of this number. Returns how the value has failed, if it has
+    /// with this piece.
+    fn take_piece(&mut self, writing: &mut Writing, number: u64) -> Option<ErrorCode> {
+        if writing.failed == Some(number) {
+            return None;
+        }
+        let refused = match Reply::decode(&self.reply) {
+            Ok(Ok(_)) => return None,
+            Ok(Err(error)) => XStoreError::from(error),
+            Err(error) => error.into(),
+        };
+        let code = match &refused {
+            XStoreError::Server(error) => code_of_refused_piece(error),
+            _ => None,
+        };
+        if code.is_some() {
+            writing.failed = Some(number);
+        } else {
+            writing.done = Err(refused);
+        }
+        code
+    }
+
+    /// Sends the next entries in one call, or a piece of the next entry's value. After a refused piece, goes
+    /// on behind that entry.
     fn send<'v, Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        slot: usize,
+        writing: &mut Writing,
         operation: WriteOperation,
         entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<(), XStoreError> {
+        if writing.pieces.is_some_and(|pieces| writing.failed == Some(pieces.number)) {
+            writing.pieces = None;
+            entries.next();
+            return Ok(());
+        }
+        let slot = (writing.first + writing.in_flight) % CALLS_IN_FLIGHT;
         self.pin();
         let values = self.cache.table().definition.values;
         let have_any_length = operation.has_value() && values.are_blocks();
+        let next = entries
+            .clone()
+            .next()
+            .filter(|(_, operand)| have_any_length && goes_in_pieces::<Q>(operation, operand));
+        if let Some((key, operand)) = next {
+            self.encode_piece_or_write::<Q>(writing, slot, operation, key, operand);
+            if writing.pieces.is_none() {
+                entries.next();
+            }
+        } else {
+            self.encode_entries::<Q>(slot, operation, have_any_length, entries);
+        }
+        writing.in_flight += 1;
+        queue.post_call(slot, &self.request)?;
+        Ok(queue.doorbell()?)
+    }
+
+    /// Encodes the next piece of a value, or its write if all were sent.
+    fn encode_piece_or_write<Q: QueuePair>(
+        &mut self,
+        writing: &mut Writing,
+        slot: usize,
+        operation: WriteOperation,
+        key: u64,
+        operand: &[u8],
+    ) {
+        let table = self.cache.table().id;
+        let operand =
+            Operand::of_any_length(operation, operand).expect("the caller has looked at its values");
+        let mut pieces = writing.pieces.take().unwrap_or_else(|| Pieces::new(self.next_number()));
+        let sent = &mut *self.sent;
+        sent.values[slot] = Some(pieces.number);
+        if pieces.encode_next::<Q>(&mut self.request, table, key, operand.value) {
+            sent.counts[slot] = 0;
+            writing.pieces = Some(pieces);
+            return;
+        }
+        sent.counts[slot] = 1;
+        let hints = &mut sent.hints[slot];
+        hints.keys[0] = key;
+        hints.find(1, self.model.as_deref(), &mut self.refreshes);
+        pieces.encode_write(&mut self.request, table, operation, (key, hints.leaves[0]), operand);
+    }
+
+    /// Encodes the next entries, as many as one call carries.
+    fn encode_entries<'v, Q: QueuePair>(
+        &mut self,
+        slot: usize,
+        operation: WriteOperation,
+        have_any_length: bool,
+        entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
+    ) {
         let value_bytes = self.cache.reader().value_bytes();
         let operand_bytes = operation.operand_bytes(value_bytes);
         // An answer with values before is no longer than the request.
@@ -212,6 +332,7 @@ impl XClient {
         let count = entries.len().min(ENTRIES_PER_CALL).min(fitting);
         let sent = &mut *self.sent;
         sent.counts[slot] = count;
+        sent.values[slot] = None;
         let hints = &mut sent.hints[slot];
         for (place, (key, _)) in hints.keys[..count].iter_mut().zip(entries.clone()) {
             *place = key;
@@ -230,8 +351,6 @@ impl XClient {
                 WriteEntries::push(request, entry);
             }
         }
-        queue.post_call(slot, &self.request)?;
-        Ok(queue.doorbell()?)
     }
 
     /// Appends the outcomes in one reply, all of them or none.

@@ -106,6 +106,9 @@ impl Reading {
         });
         wanted.clear();
         self.wanted = wanted;
+        // The longest values' memory is not kept.
+        self.lines.truncate(TOGETHER_LINES_MAX);
+        self.lines.shrink_to(TOGETHER_LINES_MAX);
         read
     }
 
