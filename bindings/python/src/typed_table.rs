@@ -188,7 +188,7 @@ pub(crate) fn create<K: NumpyKey>(
         Sizes::UpTo(bytes, ttl_ms) => {
             // More than 4 GiB is too much in any case, and refused as such.
             let values = match bytes {
-                0 => ValueKind::BLOCKS,
+                0 => engine.map_or(ValueKind::BLOCKS, EngineKind::longest_values),
                 bytes => ValueKind::blocks(u32::try_from(bytes).unwrap_or(u32::MAX)),
             };
             let values = ttl_ms.map_or(values, |ttl_ms| values.expiring(ttl_ms));

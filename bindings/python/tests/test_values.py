@@ -171,7 +171,7 @@ def test_a_table_is_opened_as_it_was_made(client: farsight.Client, new_table: An
     with pytest.raises(TypeError, match="values of 8 B each"):
         client.table(fixed.name, bytes)
     listed = {info.name: info for info in client.tables()}
-    assert listed[texts.name][2:] == (32_000, "str", True) and listed[fixed.name].any_length is False
+    assert listed[texts.name][2:] == (1 << 24, "str", True) and listed[fixed.name].any_length is False
     assert repr(texts) == f"farsight.ValuesTable({texts.name!r}, key=uint64, value=str)"
 
 

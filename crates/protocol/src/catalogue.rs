@@ -3,6 +3,7 @@
 use std::fmt;
 
 use farsight_base::{LINE_BYTES, RegionId};
+use farsight_layout::value_block::LONGEST_VALUE_BYTES;
 use farsight_layout::{DEADLINE_BYTES, SHORT_VALUE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -69,8 +70,8 @@ pub struct Expiry {
 }
 
 impl ValueKind {
-    /// Values of any length, as long as messages of every fabric carry.
-    pub const BLOCKS: Self = Self::blocks(32_000);
+    /// Values of any length, up to the longest that any table has.
+    pub const BLOCKS: Self = Self::blocks(LONGEST_VALUE_BYTES as u32);
 
     /// Values of any length up to so many bytes, of pairs that stay.
     #[must_use]

@@ -173,7 +173,7 @@ fn a_table_is_wanted_by_who_names_its_type_or_none() {
     assert!(!plain.is_wanted(&TableDefinition { name: "u".into(), ..plain.clone() }));
     assert_eq!(plain.to_string(), "u64 keys and values of 8 B");
     let blocks = TableDefinition { values: ValueKind::BLOCKS, ..plain.clone() };
-    assert_eq!(blocks.to_string(), "u64 keys and values of up to 32000 B");
+    assert_eq!(blocks.to_string(), "u64 keys and values of up to 16777216 B");
     assert_eq!(typed("<f8").to_string(), "u64 keys and values of 8 B of type \"<f8\"");
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Create {
     #[arg(long, value_enum, default_value_t)]
     keys: Kind,
     /// Bytes of each value, 8 to 256; with `--values blocks` those of the longest [default: 8, or
-    /// 32000, or as many as the engine has]
+    /// as many as the engine has, up to 16 MiB]
     #[arg(long, value_name = "BYTES")]
     value_size: Option<u32>,
     /// What its values are
@@ -96,11 +96,7 @@ impl Values {
                     format!("values of one size have {least} to {most} B, not {size} B; see --values blocks")
                 })?)
             }
-            (Self::Blocks, None) => {
-                let usual = ValueKind::BLOCKS.bytes_max();
-                let able = engine.map(|engine| engine.block_value_bytes_max).filter(|most| *most > 0);
-                ValueKind::blocks(able.map_or(usual, |most| usual.min(most)) as u32)
-            }
+            (Self::Blocks, None) => engine.map_or(ValueKind::BLOCKS, EngineKind::longest_values),
             (Self::Blocks, Some(max_bytes)) => ValueKind::blocks(max_bytes),
         })
     }

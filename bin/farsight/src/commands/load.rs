@@ -60,7 +60,7 @@ pub(crate) struct Load {
     table: String,
     /// A file, or the name of a dataset
     source: String,
-    /// Bytes of each value if the table is made now, or of the longest of any length [default: 8, or 32000]
+    /// Bytes of each value if the table is made now, or of the longest of any length [default: 8, or 16 MiB]
     #[arg(long, value_name = "BYTES")]
     value_size: Option<u32>,
     /// What its values are if the table is made now [default: fixed]

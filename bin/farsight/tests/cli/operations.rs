@@ -80,10 +80,10 @@ fn pairs_end_at_their_deadlines() {
     assert!(refused.error.contains("add --values blocks"), "{}", refused.error);
     assert_eq!(
         serve.ok(&["create", "tokens", "--values", "blocks", "--ttl", "1d"]),
-        "table tokens of u64 keys with up to 32000 B values, staying 1d\n"
+        "table tokens of u64 keys with up to 16777216 B values, staying 1d\n"
     );
     let other = serve.run(&["create", "tokens", "--values", "blocks"]);
-    assert!(other.error.contains("values of up to 32000 B that end after 86400000 ms"), "{}", other.error);
+    assert!(other.error.contains("values of up to 16777216 B that end after 86400000 ms"), "{}", other.error);
     serve.ok(&["put", "tokens", "1", "a day"]);
     serve.ok(&["put", "tokens", "2", "at once", "--ttl", "0s"]);
     serve.ok(&["put", "tokens", "3", "hours", "--ttl", "3h"]);
@@ -108,7 +108,7 @@ fn values_of_any_length_are_put_got_scanned_and_loaded() {
     let serve = Serve::start();
     assert_eq!(
         serve.ok(&["create", "texts", "--values", "blocks"]),
-        "table texts of u64 keys with up to 32000 B values\n"
+        "table texts of u64 keys with up to 16777216 B values\n"
     );
     let long = "long-".repeat(6_000);
     assert_eq!(serve.ok(&["put", "texts", "1", &long]), "inserted, version 1\n");
@@ -123,16 +123,24 @@ fn values_of_any_length_are_put_got_scanned_and_loaded() {
     assert_eq!(serve.ok(&["put", "texts", "1", "short"]), "replaced, version 4\n");
     assert_eq!(serve.ok(&["floor", "texts", "1"]), "1\tshort\n");
     assert_eq!(serve.ok(&["delete", "texts", "2"]), "removed 1 of 1\n");
-    let refused = serve.run(&["put", "texts", "1", &"x".repeat(32_001)]);
+    serve.ok(&["create", "limited", "--values", "blocks", "--value-size", "32000"]);
+    let refused = serve.run(&["put", "limited", "1", &"x".repeat(32_001)]);
     assert!(refused.error.contains("values of up to 32000 B"), "{}", refused.error);
     let stats = serve.ok(&["stats", "texts"]);
     assert!(
-        stats.contains("up to 32000 B values") && stats.contains("live") && stats.contains("quarantined")
+        stats.contains("up to 16777216 B values") && stats.contains("live") && stats.contains("quarantined")
     );
-    let refused = serve.run(&["create", "far", "--values", "blocks", "--value-size", "70000"]);
-    assert!(refused.error.contains("messages carry values of up to"), "{}", refused.error);
+    let refused = serve.run(&["create", "far", "--values", "blocks", "--value-size", "16777217"]);
+    assert!(refused.error.contains("16777216 B"), "{}", refused.error);
     let refused = serve.run(&["create", "pooled", "--values", "blocks", "--engine", "rolex"]);
     assert!(refused.error.contains("rolex has values of one size alone"), "{}", refused.error);
+
+    // Longer than any message.
+    let longest = "longest-".repeat(30_000);
+    let file = serve.file("longest.csv", format!("1,{longest}\n2,short\n").as_bytes());
+    serve.ok(&["load", "longest", &file, "--values", "blocks"]);
+    assert_eq!(serve.ok(&["get", "longest", "1"]), format!("{longest}\n"));
+    assert_eq!(serve.ok(&["scan", "longest"]), format!("1\t{longest}\n2\tshort\n"));
 
     let file = serve.file("texts.csv", format!("7,seven\n5,\n6,{long}\n7,7\n").as_bytes());
     let loaded = serve.ok(&["load", "loaded", &file, "--values", "blocks"]);
@@ -140,7 +148,7 @@ fn values_of_any_length_are_put_got_scanned_and_loaded() {
     assert_eq!(serve.ok(&["scan", "loaded"]), format!("5\t\n6\t{long}\n7\t7\n"));
     serve.ok(&["load", "loaded", &file]);
     let refused = serve.run(&["load", "loaded", &file, "--values", "fixed"]);
-    assert!(refused.error.contains("exists with values of up to 32000 B"), "{}", refused.error);
+    assert!(refused.error.contains("exists with values of up to 16777216 B"), "{}", refused.error);
 }
 
 #[test]

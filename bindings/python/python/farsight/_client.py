@@ -126,8 +126,8 @@ class Client:
         float64 or S8. The table keeps both types: who opens it with another type of values is refused. A number
         of bytes says nothing of their type, and fits a table of any.
 
-        With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default 32,000 B.
-        Such tables are of the engines ``xstore``, ``xstore-d`` and ``flexkv``, whose limit is 16,224 B.
+        With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default as many
+        as the engine has: 16 MiB in ``xstore`` and ``xstore-d``, 16,224 B in ``flexkv``.
 
         With `ttl` pairs of such a table have deadlines, in ``xstore`` and ``xstore-d``. A pair stays so many
         seconds, a float or a timedelta, after its last write; with `math.inf` until it is removed. Its writer may

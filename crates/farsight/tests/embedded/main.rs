@@ -6,6 +6,7 @@ mod conditional;
 mod definitions;
 mod expiry;
 mod faults;
+mod long_values;
 mod operations;
 mod restarts;
 mod server;
