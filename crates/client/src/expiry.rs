@@ -200,15 +200,21 @@ impl Session {
         stored: &mut Pairs,
         pairs: &mut Pairs,
     ) -> Result<(), ReadError> {
+        stored.bound_bytes(pairs.bytes_max());
         self.scan_stored(direction, scans, stored)?;
         let origin = self.origin();
         pairs.reset_any_length();
         let mut behind = Pairs::default();
+        behind.bound_bytes(pairs.bytes_max());
         for (index, scan) in scans.iter().enumerate() {
             let end = pairs.len().saturating_add(scan.limit);
             let mut rest = self.append_lasting((&*stored, index), (direction, *scan), pairs)?;
             // It ends: a scan that goes on begins behind its last pair.
             while let Some(from) = rest.filter(|_| pairs.len() < end) {
+                if pairs.bytes_left() == 0 {
+                    pairs.cut();
+                    break;
+                }
                 let scan = ScanRequest { from, limit: end - pairs.len() };
                 self.scan_stored(direction, &[scan], &mut behind)?;
                 origin.check_same(self.origin(), self.table().name())?;
@@ -229,7 +235,7 @@ impl Session {
         let now_ms = self.time_for_read()?;
         pairs.append_lasting(stored, index, now_ms).map_err(|error| self.without_deadline(error))?;
         let found = stored.scan(index);
-        let is_full = found.len() == scan.limit;
+        let is_full = found.len() == scan.limit || stored.is_cut();
         let last = found.last().filter(|_| is_full);
         Ok(last.and_then(|pair| direction.next_key(pair.key)))
     }

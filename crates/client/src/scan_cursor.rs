@@ -15,7 +15,7 @@ use crate::session::{Origin, Session};
 const FIRST_PAGE_PAIRS: usize = 64;
 /// Pairs of the largest page: bounds the cursor's memory, at values of 256 B to about 1 MiB.
 const PAGE_PAIRS_MAX: usize = 4096;
-/// Bytes of values that a page should have at most, by what the page before had.
+/// Bytes of values with which a page ends, where they have any length.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// The place of a scan between two keys, both included.
@@ -82,6 +82,7 @@ impl ScanCursor {
     fn fetch(&mut self, session: &mut Session, from: u64) -> Result<(), ReadError> {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
+        self.pairs.bound_bytes(Some(PAGE_BYTES));
         let fetched = if self.of_keys {
             session.scan_keys(self.direction, &[request], &mut self.pairs)
         } else {
@@ -92,7 +93,7 @@ impl ScanCursor {
             self.pairs.truncate(0);
         }
         fetched?;
-        let full = self.pairs.len() == self.page_pairs;
+        let full = self.pairs.len() == self.page_pairs || self.pairs.is_cut();
         let last = full.then(|| self.pairs.pair(self.pairs.len() - 1).key);
         self.next_from = last.and_then(|last| self.direction.next_key(last));
         let page_bytes = self.pairs.value_bytes_held();

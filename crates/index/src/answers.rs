@@ -172,6 +172,9 @@ pub struct Pairs {
     ends: Vec<usize>,
     /// By pair, where its value stands, if values have any length.
     spans: Option<Vec<Range<usize>>>,
+    /// Bytes of values of any length from which on a scan is cut.
+    bytes_max: Option<usize>,
+    is_cut: bool,
 }
 
 /// One stored pair.
@@ -206,6 +209,38 @@ impl Pairs {
         self.count = 0;
         self.ends.clear();
         self.spans = None;
+        self.is_cut = false;
+    }
+
+    /// Bounds the memory of a scan of values of any length: it is cut behind the value with which they have
+    /// so many bytes. Several scans that are made together are not to be bounded: nobody could say which of
+    /// them was cut.
+    pub fn bound_bytes(&mut self, bytes: Option<usize>) {
+        self.bytes_max = bytes;
+    }
+
+    /// The bytes from which on a scan is cut, if there are any.
+    #[must_use]
+    pub fn bytes_max(&self) -> Option<usize> {
+        self.bytes_max
+    }
+
+    /// Bytes that values may still take before the scan is cut.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
+        let most = self.bytes_max.filter(|_| self.spans.is_some());
+        most.map_or(usize::MAX, |most| most.saturating_sub(self.values.len()))
+    }
+
+    /// Notes that the scan was cut. It goes on behind its last pair.
+    pub fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    /// True if the scan was cut: there may be more pairs, although fewer were found than its limit.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Empties the arrays, for values of any length.

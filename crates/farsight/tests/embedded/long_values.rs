@@ -1,6 +1,7 @@
 //! Values that no message carries: they go and come in pieces, and each shows whole or not at all.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use farsight::{
     Answers, Client, Endpoint, Exchanges, Options, ReadError, Server, ServerUrl, Session, TableOptions,
@@ -17,6 +18,8 @@ const LONGEST: usize = 16 << 20;
 const MESSAGE_BYTES: usize = 64 << 10;
 const KEYS: u64 = 24;
 const TURNS: usize = 250;
+/// What no wait of a passing test comes near.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(directory: &TempDir) -> Server {
     let tcp = ServerUrl::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: 0 });
@@ -230,4 +233,85 @@ fn a_value_for_which_there_is_no_room_fails_alone() {
     let found: Result<Vec<_>, ReadError> = (1..5).map(|key| session.get(key)).collect();
     let found: Vec<_> = found.expect("gets").into_iter().map(|found| found.is_some()).collect();
     assert_eq!(found, [true, true, false, true]);
+}
+
+/// Bytes of a value that one piece has: those of a message, less its head.
+const PIECE_BYTES: usize = MESSAGE_BYTES - 32;
+
+/// Waits until a GET of key 1 makes no call, or is one anyway.
+fn wait_for_model(session: &mut Session<u64>, is_tcp: bool) {
+    let begun = Instant::now();
+    let mut calls = u64::MAX;
+    while !is_tcp && session.meters().calls != calls {
+        assert!(begun.elapsed() < PATIENCE, "no model after {PATIENCE:?}");
+        session.prefill().expect("a model, or none yet");
+        calls = session.meters().calls;
+        session.get(1).expect("a get").expect("a value");
+    }
+}
+
+#[test]
+fn a_value_in_pieces_costs_a_call_a_piece() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (server, mut sessions) = sessions(&directory, ValueKind::BLOCKS);
+    for (url, session) in server.urls().iter().zip(&mut sessions) {
+        let is_tcp = matches!(url, ServerUrl::Tcp(_));
+        session.put(1, b"short").expect("a put");
+        wait_for_model(session, is_tcp);
+        for length in [MESSAGE_BYTES, 10 * PIECE_BYTES, 10 * PIECE_BYTES + 1, 1 << 20] {
+            let bytes = vec![7; length];
+            let pieces = length.div_ceil(PIECE_BYTES) as u64;
+            let before = session.meters();
+            session.put(1, &bytes).expect("a put");
+            let written = session.meters();
+            assert_eq!(written.calls - before.calls, pieces + 1, "a put of {length} B");
+            session.get(1).expect("a get").expect("a value");
+            let read = session.meters();
+            let lines = (32 + length).div_ceil(64) as u64;
+            if is_tcp {
+                assert_eq!(read.calls - written.calls, pieces + 1, "a get of {length} B");
+            } else {
+                let reads = read.reads - written.reads;
+                // Key part, value line and first line of the block, then the block.
+                assert_eq!(reads, 3 + lines.div_ceil(256), "a get of {length} B");
+                assert_eq!(read.calls, written.calls, "a get of {length} B");
+            }
+        }
+    }
+}
+
+/// A page of a scan has so many bytes as a few values, however many pairs it might have.
+#[test]
+fn scans_take_long_values_a_few_at_a_time() {
+    const PAIRS: u64 = 40;
+    const LENGTH: usize = 300_000;
+    let directory = tempfile::tempdir().expect("a directory");
+    for values in [ValueKind::BLOCKS, ValueKind::BLOCKS.expiring(3_600_000)] {
+        let (server, mut sessions) = sessions(&directory, values);
+        for key in 0..PAIRS {
+            sessions[0].put(key, &vec![key as u8; if key % 5 == 4 { 10 } else { LENGTH }]).expect("a put");
+        }
+        for (index, session) in sessions.iter_mut().enumerate() {
+            let before = session.meters();
+            for is_upwards in [true, false] {
+                let first =
+                    if is_upwards { session.scan(..).next() } else { session.scan_descending(..).next() };
+                let (key, _) = first.expect("a pair").expect("a scan");
+                assert_eq!(key, if is_upwards { 0 } else { PAIRS - 1 });
+            }
+            let after = session.meters();
+            let fetched_bytes = after.read_bytes - before.read_bytes;
+            assert!(fetched_bytes < 20 * LENGTH as u64, "{fetched_bytes} B for two pairs");
+            assert!(
+                after.calls - before.calls < 20 * 5,
+                "{} calls for two pairs",
+                after.calls - before.calls
+            );
+            let mut found: Vec<u64> = session.scan(3..).map(|pair| pair.expect("a scan").0).collect();
+            assert!(found.iter().copied().eq(3..PAIRS), "session {index}: {found:?}");
+            found = session.scan_descending(..30).map(|pair| pair.expect("a scan").0).collect();
+            assert!(found.iter().copied().eq((0..30).rev()), "session {index}: {found:?}");
+        }
+        server.shutdown().expect("it stops");
+    }
 }

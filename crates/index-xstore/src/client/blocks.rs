@@ -122,7 +122,7 @@ impl XBlocks {
                 }
             }
             self.left.clear();
-            self.reading.read(queues, &mut self.left, |index, version, value| {
+            self.reading.read(queues, usize::MAX, &mut self.left, |index, version, value| {
                 answers.set_value(first + index, version, value);
             })?;
         }
@@ -158,7 +158,7 @@ impl XBlocks {
         let mut values = std::mem::take(&mut self.of_pairs);
         let mut of_scan = found.scan(number);
         let count = of_scan.len();
-        let mut last = None;
+        let (mut last, mut is_cut) = (None, false);
         while of_scan.len() > 0 {
             let mut keys = [0; BATCH];
             let together = of_scan.len().min(BATCH);
@@ -172,12 +172,13 @@ impl XBlocks {
                     pair.value,
                 );
             }
-            let keys = &keys[..together];
             values.reset_any_length(together);
             self.left.clear();
-            self.reading.read(queues, &mut self.left, |index, version, value| {
-                values.set_value(index, version, value);
-            })?;
+            let read =
+                self.reading.read(queues, pairs.bytes_left(), &mut self.left, |index, version, value| {
+                    values.set_value(index, version, value);
+                })?;
+            let keys = &keys[..read];
             self.counters.retries += self.left.len() as u64;
             self.get_left(queues, keys, &mut values, 0)?;
             for (key, found) in keys.iter().zip(values.iter()) {
@@ -186,11 +187,24 @@ impl XBlocks {
                 }
             }
             last = keys.last().copied();
+            if read < together || pairs.bytes_left() == 0 {
+                is_cut = read < together || of_scan.len() > 0;
+                break;
+            }
         }
         self.of_pairs = values;
         let appended = pairs.len() - before;
+        let from = last.and_then(|last| direction.next_key(last));
+        if is_cut {
+            // Where nothing was found, somebody removed what was READ: the scan goes on behind it at once.
+            if appended > 0 {
+                pairs.cut();
+                return Ok(None);
+            }
+            return Ok(from.map(|from| ScanRequest { from, limit: scan.limit }));
+        }
         let may_go_on = count == scan.limit && appended < count;
-        let from = last.filter(|_| may_go_on).and_then(|last| direction.next_key(last));
+        let from = from.filter(|_| may_go_on);
         Ok(from.map(|from| ScanRequest { from, limit: scan.limit - appended }))
     }
 }

@@ -180,6 +180,10 @@ impl XClient {
                 let wanted = progress.cursor.remaining;
                 self.page_by_call(queue, progress.direction, &mut progress.cursor, pairs)?;
                 progress.note_page(wanted - progress.cursor.remaining, self.cache.region_leaves())?;
+                if pairs.bytes_left() == 0 && !progress.is_done() {
+                    pairs.cut();
+                    return Ok(());
+                }
             }
         }
     }

@@ -75,18 +75,21 @@ impl Reading {
         self.wanted.push(wanted);
     }
 
-    /// READs what is wanted. Hands number, version and value on of each block that is what it should be, and
-    /// puts the numbers of the others into `left`.
+    /// READs what is wanted, in its order, as long as the values have fewer bytes than that. Hands number,
+    /// version and value on of each block that is what it should be, and puts the numbers of the others into
+    /// `left`. Returns how many blocks were READ, at least one if any was wanted; the others are wanted no
+    /// more.
     pub(super) fn read<Q: QueuePair>(
         &mut self,
         queues: &mut [Q],
+        bytes_max: usize,
         left: &mut Vec<usize>,
         mut found: impl FnMut(usize, u64, &[u8]),
-    ) -> Result<(), FabricError> {
+    ) -> Result<usize, FabricError> {
         let mut wanted = std::mem::take(&mut self.wanted);
         let read = self.read_lengths(queues, &mut wanted).and_then(|()| {
-            let mut rest = &wanted[..];
-            while !rest.is_empty() {
+            let (mut rest, mut bytes) = (&wanted[..], 0);
+            while !rest.is_empty() && (bytes == 0 || bytes < bytes_max) {
                 let (group, behind) = rest.split_at(together(rest));
                 self.read_group(queues, group.iter())?;
                 let mut lines = &self.lines[..];
@@ -96,13 +99,16 @@ impl Reading {
                     let key = wanted.key.to_le_bytes();
                     let asked = BlockIdentity { table: self.table, version: wanted.version, key: &key };
                     match ValueBlock::value_of(bytes_of(block), asked) {
-                        Ok(value) => found(wanted.index, wanted.version, value),
+                        Ok(value) => {
+                            bytes += value.len();
+                            found(wanted.index, wanted.version, value);
+                        }
                         Err(_) => left.push(wanted.index),
                     }
                 }
                 rest = behind;
             }
-            Ok(())
+            Ok(wanted.len() - rest.len())
         });
         wanted.clear();
         self.wanted = wanted;

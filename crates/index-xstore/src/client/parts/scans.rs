@@ -28,7 +28,7 @@ impl XParts {
         if let [part] = &mut self.parts[..] {
             return part.client.scan_batch(&mut queues[0], direction, scans, pairs);
         }
-        self.share_out_scans(scans);
+        self.share_out_scans(scans, pairs.bytes_max());
         // A scan leaves a part but for the next one: so many rounds at most.
         for _ in 0..self.parts.len() {
             self.scan_shares(queues, direction)?;
@@ -48,10 +48,11 @@ impl XParts {
         Ok(())
     }
 
-    fn share_out_scans(&mut self, scans: &[ScanRequest]) {
+    fn share_out_scans(&mut self, scans: &[ScanRequest], bytes_max: Option<usize>) {
         self.found.clear();
         for part in &mut self.parts {
             part.forget_scans();
+            part.pairs.bound_bytes(bytes_max);
             part.client.reset_pairs(&mut part.pairs);
         }
         for (place, scan) in scans.iter().enumerate() {
@@ -121,6 +122,9 @@ impl XParts {
     /// Puts what the parts found together, scan after scan.
     fn gather_scans(&mut self, direction: Direction, count: usize, pairs: &mut Pairs) {
         self.parts[0].client.reset_pairs(pairs);
+        if self.parts.iter().any(|part| part.pairs.is_cut()) {
+            pairs.cut();
+        }
         // Scan by scan, and of each scan part by part on the way.
         self.found.sort_unstable_by_key(|(scan, part, _)| match direction {
             Direction::Ascending => (*scan, *part),
@@ -147,6 +151,10 @@ impl Part {
 
     /// Takes over what is left from `from` on of the scans that `before` has just done. True if anything is.
     fn take_over(&mut self, before: &Self, from: u64) -> bool {
+        // A scan that was cut goes on in another one.
+        if before.pairs.is_cut() {
+            return false;
+        }
         for (place, scan) in before.unfinished(from) {
             self.places.push(place);
             self.scans.push(scan);
