@@ -13,12 +13,14 @@ use farsight_layout::FORMAT_VERSION;
 use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
 use farsight_protocol::{Ack, NodeStats};
 
-use crate::{DefaultSocketError, Endpoint, Epoch, ServerUrl, default_socket};
+use crate::{ConnectOptions, DefaultSocketError, Endpoint, Epoch, PoolTraining, ServerUrl, default_socket};
 
 /// A running server, alone or a node of a pool, with threads of its own. Dropping it stops it. Its tables are
 /// gone then, for they are memory, unless it keeps them in a directory ([`ServerBuilder::data`]).
 pub struct Server {
     urls: Vec<ServerUrl>,
+    /// Dropped before the node: its client's last calls are answered.
+    training: PoolTraining,
     handle: NodeHandle,
 }
 
@@ -131,6 +133,7 @@ impl Server {
     /// # Errors
     /// [`ShutdownError`] if a thread does not end within 10 s.
     pub fn shutdown(self) -> Result<(), ShutdownError> {
+        drop(self.training);
         self.handle.shutdown()
     }
 }
@@ -253,11 +256,27 @@ impl ServerBuilder {
             let disk = RealDisk::make(directory).map_err(farsight_node::StartError::Data)?;
             options.data = Some(DataOptions { ack: *ack, ..DataOptions::new(Arc::new(disk)) });
         }
+        let connect = self.connect_options();
         let listening = self.listen_at_all()?;
         options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
-        let (urls, listeners) = listening.into_iter().map(|at| (at.url, at.listener)).unzip();
+        let (urls, listeners): (Vec<_>, _) = listening.into_iter().map(|at| (at.url, at.listener)).unzip();
         let handle = Node::start_reporting(listeners, &options, &mut taken_bytes)?;
-        Ok(Server { urls, handle })
+        let training = PoolTraining::of_own(urls[0].clone().into(), connect, handle.own_pool());
+        let training = training.map_err(|source| {
+            let thread = PoolTraining::THREAD.to_owned();
+            farsight_node::StartError::Thread { thread, source }
+        })?;
+        Ok(Server { urls, training, handle })
+    }
+
+    /// How this process reaches the server that it is.
+    fn connect_options(&self) -> ConnectOptions {
+        ConnectOptions {
+            tls: self.tls.clone(),
+            rdma_device: self.rdma_device.clone(),
+            allow_plaintext: self.allow_plaintext,
+            ..ConnectOptions::default()
+        }
     }
 
     fn listen_at_all(mut self) -> Result<Vec<Listening>, StartError> {

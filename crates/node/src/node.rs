@@ -10,7 +10,8 @@ use farsight_fabric::Listener;
 use farsight_protocol::NodeStats;
 
 use crate::{
-    Background, BackgroundState, NodeOptions, NodeState, ShutdownError, StartError, Stop, Threads, prefault,
+    Background, BackgroundState, NodeOptions, NodeState, OwnPool, ShutdownError, StartError, Stop, Threads,
+    prefault,
 };
 
 /// The longest sleep of the training thread with nothing to do. Whatever gives it something wakes it.
@@ -118,6 +119,12 @@ impl NodeHandle {
     #[must_use]
     pub fn stats(&self) -> NodeStats {
         self.state.stats(self.clock.now())
+    }
+
+    /// The node as the pool of one node that it may be, for a thread that trains that.
+    #[must_use]
+    pub fn own_pool(&self) -> OwnPool {
+        OwnPool::of(Arc::clone(&self.state))
     }
 
     /// Why the node refuses every call, if a bug made it so.

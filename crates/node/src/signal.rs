@@ -1,4 +1,4 @@
-//! How workers wake the background: raised by many, awaited by one.
+//! How threads wake one that sleeps until there is work: raised by many, awaited by one.
 //!
 //! Invariant: work published before [`Signal::raise`] is seen by the thread that returns from
 //! [`Signal::wait`] after it. A signal raised while nobody waits ends the next wait at once.
@@ -10,7 +10,7 @@ use farsight_base::sync::{AtomicBool, Ordering};
 
 /// A flag to sleep on.
 #[derive(Debug, Default)]
-pub(crate) struct Signal {
+pub struct Signal {
     raised: AtomicBool,
     sleeper: Mutex<()>,
     changed: Condvar,
@@ -18,7 +18,7 @@ pub(crate) struct Signal {
 
 impl Signal {
     /// Ends the current wait, or the next. One atomic exchange while the last raise has not been noticed yet.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         // An exchange even if the flag is up, never a plain load: then the waiter's exchange that takes the
         // flag down follows this one and sees the work. AcqRel; partner: the exchange in `take`.
         if !self.raised.swap(true, Ordering::AcqRel) {
@@ -29,7 +29,7 @@ impl Signal {
     }
 
     /// Sleeps until the signal is raised or `timeout` passes. Returns whether it was raised.
-    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+    pub fn wait(&self, timeout: Duration) -> bool {
         let guard = self.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.changed.wait_timeout_while(guard, timeout, |()| !self.is_raised());
         drop(waiting.unwrap_or_else(PoisonError::into_inner));

@@ -29,6 +29,8 @@ pub struct NodeState {
     pub(crate) failure: Arc<Failure>,
     /// Raised when there is work for the background.
     pub(crate) background: Signal,
+    /// Raised when there may be more, or less, to train in tables that compute nodes write.
+    pub(crate) own_pool: Arc<Signal>,
     epoch: Epoch,
     compute_nodes: Mutex<ComputeNodes>,
     /// Held by a worker that fences: two fences whose clients wait for each other must not.
@@ -77,6 +79,7 @@ impl NodeState {
             durable,
             failure: Arc::default(),
             background: Signal::default(),
+            own_pool: Arc::default(),
             epoch,
             compute_nodes: Mutex::default(),
             fencing: Mutex::new(Leases::new(lease)),
@@ -266,5 +269,7 @@ impl Service for NodeState {
         }
         self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(clients);
         self.wake_background();
+        // They may have left blocks, which a trainer gives back.
+        self.own_pool.raise();
     }
 }

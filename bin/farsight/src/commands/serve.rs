@@ -63,8 +63,8 @@ pub(crate) struct Serve {
     /// made after it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) prefault: Vec<u64>,
-    /// Train the ROLEX tables of a pool: the addresses of all its nodes, as clients name them. One of a
-    /// pool's nodes should; several may
+    /// Train the ROLEX tables of a pool of several nodes: the addresses of all, as clients name them. One of
+    /// them should; several may. A server that is alone trains its own tables without this
     #[arg(long, value_name = "URL[,URL...]")]
     pub(crate) train: Option<Addresses>,
     /// Keep the tables in this directory: a server started there later has them. It belongs to one server

@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use farsight::Options;
+
 use crate::process::{Ended, Serve, program, start, url, wait};
 
 /// Memory nodes, the coordinator first.
@@ -196,6 +198,21 @@ fn a_node_of_xstore_d_that_was_killed_is_named() {
         }
         assert!(pool.fails(&["get", "t", &key]).contains("no table is called"), "all memory is lost");
     }
+}
+
+#[test]
+fn statistics_say_that_nobody_trains() {
+    let pool = Pool::start(2);
+    pool.ok(&["create", "t"]);
+    let untrained = "nobody trains it: serve --train";
+    assert!(!pool.ok(&["stats"]).contains(untrained), "there is nothing to train");
+    let client = farsight::connect(&pool.urls(&[0, 1])).expect("a client");
+    let mut session = client.table::<u64>("t").expect("it is there").session(Options::default()).unwrap();
+    for keys in (0..6_000_u64).collect::<Vec<_>>().chunks(500) {
+        let pairs: Vec<_> = keys.iter().map(|key| (key.wrapping_mul(0x9e37_79b9), b"8 bytes.")).collect();
+        session.put_many(&pairs, &mut Vec::new()).expect("outcomes");
+    }
+    assert!(pool.ok(&["stats"]).contains(untrained), "{}", pool.ok(&["stats"]));
 }
 
 /// Bytes of directory and models at the coordinator.

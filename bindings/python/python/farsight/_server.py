@@ -59,8 +59,8 @@ class Server:
     def train(self, pool: str) -> None:
         """Trains the ROLEX tables of the pool at these addresses, until this server stops.
 
-        One of a pool's nodes should; several may. A pool that nobody trains answers rightly, and gets slower
-        while it grows.
+        A server alone trains its tables by itself. Of several nodes one should be told to; several may. A pool
+        that nobody trains answers rightly, and gets slower while it grows.
         """
         self._native.train(pool)
 

@@ -11,3 +11,4 @@ mod operations;
 mod restarts;
 mod server;
 mod store;
+mod training;

@@ -26,6 +26,7 @@ impl Calls {
                 let table = tables.create(&state.listeners, layout, place, id)?;
                 if table.blocks().is_ok() {
                     state.report_lease();
+                    state.own_pool.raise();
                 }
                 answer.push_control(&table.info());
                 // A new table is trained, too: clients read it one-sided from the first pair on.
@@ -36,6 +37,7 @@ impl Calls {
                 tables.drop(&state.listeners, &name)?;
                 // Its trainer goes, too.
                 state.background.raise();
+                state.own_pool.raise();
             }
             ControlRequest::RenameTable { from, to } => tables.rename(&state.listeners, &from, &to)?,
             ControlRequest::SwapTables { first, second } => {

@@ -1,7 +1,7 @@
 //! What compute nodes of a pool ask: their numbers, blocks, and fences.
 
 use farsight_base::{ClientId, Epoch};
-use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError};
+use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError, Space};
 
 use super::Calls;
 use crate::compute_nodes::Identity;
@@ -28,6 +28,10 @@ impl Calls {
             }
             ControlRequest::Allocate { table, space, count } => {
                 answer.push_control(&hosted(table)?.allocate(owner()?, space, count)?);
+                if space == Space::Leaves {
+                    // Its table grows.
+                    state.own_pool.raise();
+                }
             }
             ControlRequest::Free { table, space, blocks } => {
                 answer.push_control(&hosted(table)?.free(owner()?, space, &blocks)?);

@@ -1,9 +1,13 @@
 //! The parts of tables on several nodes, or of engines whose nodes count no pairs.
 
-use farsight::{NodeStats, ServerUrl, SpaceStats, TableStats};
+use farsight::{EngineKind, NodeStats, ServerUrl, SpaceStats, TableStats};
 
 use crate::listing::listing;
 use crate::size;
+
+/// Leaves that a first node has given out of a table that somebody should have trained by now: more than
+/// sessions take ahead.
+const TRAINED_LEAVES_MIN: u64 = 128;
 
 /// A row a table and node.
 pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Table {
@@ -44,9 +48,20 @@ fn models_text(table: &TableStats) -> String {
             part.tree.pairs,
             part.model.pending
         ),
-        None if table.info.place.index == 0 => used_text(&table.meta),
+        None if table.info.place.index == 0 => {
+            let advice = if is_untrained(table) { "\nnobody trains it: serve --train" } else { "" };
+            format!("{}{advice}", used_text(&table.meta))
+        }
         None => String::new(),
     }
+}
+
+/// True if compute nodes have to train the table, it has grown, and has no models.
+fn is_untrained(table: &TableStats) -> bool {
+    let engine = EngineKind::named(&table.info.engine.name);
+    // The root line is there from the beginning.
+    let has_models = table.meta.used > 1;
+    engine.is_ok_and(|engine| !engine.nodes_train) && !has_models && table.leaves.used > TRAINED_LEAVES_MIN
 }
 
 fn used_text(space: &SpaceStats) -> String {
