@@ -57,7 +57,7 @@ mod write_many;
 pub use block_exchange::Exchanged;
 pub use block_leaf::{BlockLeaf, LatchedBlockLeaf};
 pub use block_staged::{DraftWrite, StagedValue};
-pub use block_tree::{BlockReadError, BlockRoom, BlockTree, BlockWriteError};
+pub use block_tree::{BlockReadError, BlockRoom, BlockTree, BlockWriteError, ShortValue};
 pub use block_versioned::StagedReference;
 pub use bulk_load::{BulkLoaded, BulkLoader};
 pub use collect::CollectedLeaves;

@@ -5,7 +5,6 @@
 use farsight_base::LeafNumber;
 use serde::de::DeserializeOwned;
 
-use crate::staged::decode_fetch;
 use crate::wire::{Words, put, put_padded};
 use crate::{
     ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX,
@@ -25,8 +24,8 @@ const SCAN_VALUES: u8 = 17;
 const WRITE_VALUES: u8 = 18;
 pub(crate) const STAGE_VALUE: u8 = 19;
 pub(crate) const WRITE_STAGED: u8 = 20;
-const FETCH_VALUE: u8 = 21;
-const LET_GO: u8 = 22;
+pub(crate) const FETCH_VALUE: u8 = 21;
+pub(crate) const LET_GO: u8 = 22;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -496,22 +495,7 @@ impl<'a> Request<'a> {
                 let entries = WriteEntries::new(body, count.into(), argument & 0xffff_ffff)?;
                 Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
-            STAGE_VALUE => Ok(Self::StageValue { table, piece: ValuePiece::decode(argument, body)? }),
-            WRITE_STAGED => {
-                Ok(Self::WriteStaged { table, write: StagedWrite::decode(argument, flags, body)? })
-            }
-            FETCH_VALUE => {
-                let (key, offset) = decode_fetch(body)?;
-                Ok(Self::FetchValue { table, number: argument, key, offset })
-            }
-            LET_GO => {
-                exact("what is needed no more", body, 0)?;
-                Ok(Self::LetGo { table, number: argument })
-            }
-            other => {
-                let expected = "1 to 8, or 16 to 22".to_owned();
-                Err(DecodeError::new("a request's operation", 0, expected, other.to_string()))
-            }
+            other => Self::decode_in_pieces(other, flags, table, argument, body),
         }
     }
 }
@@ -548,7 +532,7 @@ fn check_unused(
     };
     match operation {
         GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO => {
-            is("a request's flags", 1, 0, u64::from(flags))?
+            is("a request's flags", 1, 0, u64::from(flags))?;
         }
         BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
         _ => {}

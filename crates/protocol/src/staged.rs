@@ -9,8 +9,8 @@
 
 use farsight_base::LeafNumber;
 
-use crate::request::{STAGE_VALUE, WRITE_STAGED, exact, header};
-use crate::wire::{Words, put, put_padded};
+use crate::request::{FETCH_VALUE, LET_GO, STAGE_VALUE, WRITE_STAGED, exact, header};
+use crate::wire::{put, put_padded};
 use crate::{DecodeError, EXPECTED_VERSION_BYTES, HEADER_BYTES, Request, TableId, WriteOperation, padded};
 
 /// Bytes of a piece's frame before the piece.
@@ -99,6 +99,34 @@ impl<'a> ValuePiece<'a> {
     }
 }
 
+impl<'a> Request<'a> {
+    /// Decodes the rest of a request about a value in pieces, whose header was looked at.
+    pub(crate) fn decode_in_pieces(
+        operation: u8,
+        flags: u8,
+        table: TableId,
+        number: u64,
+        body: &'a [u8],
+    ) -> Result<Self, DecodeError> {
+        match operation {
+            STAGE_VALUE => Ok(Self::StageValue { table, piece: ValuePiece::decode(number, body)? }),
+            WRITE_STAGED => Ok(Self::WriteStaged { table, write: StagedWrite::decode(number, flags, body)? }),
+            FETCH_VALUE => {
+                let words = exact("the key and the offset of a fetch", body, 2)?;
+                Ok(Self::FetchValue { table, number, key: words.get(0), offset: words.get(1) })
+            }
+            LET_GO => {
+                exact("what is needed no more", body, 0)?;
+                Ok(Self::LetGo { table, number })
+            }
+            other => {
+                let expected = "1 to 8, or 16 to 22".to_owned();
+                Err(DecodeError::new("a request's operation", 0, expected, other.to_string()))
+            }
+        }
+    }
+}
+
 impl Request<'_> {
     /// Encodes a piece of a value.
     pub fn stage_value(into: &mut Vec<u8>, table: TableId, piece: ValuePiece<'_>) {
@@ -121,10 +149,4 @@ impl Request<'_> {
             put(into, write.expected_version);
         }
     }
-}
-
-/// Key and offset of a fetch.
-pub(crate) fn decode_fetch(body: &[u8]) -> Result<(u64, u64), DecodeError> {
-    let words: Words<'_> = exact("the key and the offset of a fetch", body, 2)?;
-    Ok((words.get(0), words.get(1)))
 }

@@ -78,6 +78,9 @@ pub struct BlockTree {
     tree: Arc<XTree<BlockLeaf>>,
 }
 
+/// What is stored of a value, unless it was left where it is, and its version.
+pub type ShortValue<'r> = (Option<&'r [u8]>, u64);
+
 /// Where a read copies blocks, reused.
 #[derive(Debug, Default)]
 pub struct BlockRoom {
@@ -183,7 +186,7 @@ impl BlockTree {
         key: u64,
         value_bytes_max: usize,
         room: &'r mut BlockRoom,
-    ) -> Result<Option<(Option<&'r [u8]>, u64)>, BlockReadError> {
+    ) -> Result<Option<ShortValue<'r>>, BlockReadError> {
         let copied = self.copy_newest(key, value_bytes_max, &mut room.lines)?;
         Ok(copied.map(|(version, copied)| (copied.map(|copied| copied.value(&room.lines)), version)))
     }

@@ -137,6 +137,9 @@ struct Write<'a> {
 /// Bytes of a frame from which on a group takes no more, or only a little.
 const FULL_BYTES: usize = 16 << 20;
 
+/// Bytes of a frame whose memory is kept at most: the longest values make longer ones.
+const FRAME_KEPT_BYTES: usize = 2 * FULL_BYTES;
+
 /// Inserts whose room is made certain at once.
 const RESERVED: u64 = 1024;
 
@@ -575,6 +578,9 @@ impl Group {
     }
 
     fn clear(&mut self) {
+        if self.frame.len() > FRAME_KEPT_BYTES {
+            self.frame = FrameWriter::default();
+        }
         self.frame.clear();
         self.overlay.clear();
         self.rooms.clear();

@@ -163,7 +163,9 @@ impl BlockPart {
         if injected::STAGED_VALUE_LEAKED.is_injected() {
             return;
         }
-        values.into_iter().for_each(|value| self.give_back(value));
+        for value in values {
+            self.give_back(value);
+        }
     }
 
     fn give_back(&self, value: UnderWay) {
@@ -195,7 +197,9 @@ impl SilenceWatch {
 impl BackgroundWork for SilenceWatch {
     fn step(&mut self, now: MonotonicNs, budget: usize, processor_time: fn() -> Duration) -> BackgroundState {
         let (silent, looks_at) = self.part.in_pieces.take_silent(now);
-        silent.into_iter().for_each(|value| self.part.give_back(value));
+        for value in silent {
+            self.part.give_back(value);
+        }
         match self.others.step(now, budget, processor_time) {
             BackgroundState::Working => BackgroundState::Working,
             BackgroundState::Idle { again_at } => {
