@@ -139,7 +139,7 @@ pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
 /// A well-formed frame of an operation on that table.
 pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
-    match source.below(13) {
+    match source.below(11) {
         0 => {
             let count = source.below(OPERATIONS_MAX + 1);
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
@@ -181,30 +181,7 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
                 ValueEntries::push(&mut frame, entry);
             }
         }
-        9 => {
-            let (number, key, before, whole) =
-                (source.key(), source.key(), source.below(1 << 20), 1 + source.below(1 << 10));
-            // The last piece, or one with some bytes behind it.
-            let (piece_bytes, behind) =
-                if source.below(2) == 0 { (whole, 0) } else { (whole.next_multiple_of(8), source.below(9)) };
-            let [value_bytes, offset] = [before + piece_bytes + behind, before].map(|bytes| bytes as u32);
-            let piece = &source.value(piece_bytes)[..];
-            Request::stage_value(&mut frame, table, ValuePiece { number, key, value_bytes, offset, piece });
-        }
-        10 => {
-            let able: Vec<_> =
-                WriteOperation::ALL.into_iter().filter(|kind| StagedWrite::has(*kind)).collect();
-            let operation = able[source.below(able.len())];
-            let (number, key, hint) = (source.key(), source.key(), LeafNumber(source.half()));
-            let expected_version = if operation == WriteOperation::CompareAndSet { source.key() } else { 0 };
-            let checksum = source.half();
-            let write = StagedWrite { number, operation, key, hint, checksum, expected_version };
-            Request::write_staged(&mut frame, table, write);
-        }
-        11 => match source.below(2) {
-            0 => Request::let_go(&mut frame, table, source.key()),
-            _ => Request::fetch_value(&mut frame, table, source.key(), source.key(), source.word()),
-        },
+        9 => in_pieces(&mut frame, table, source),
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));
@@ -213,6 +190,34 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
         }
     }
     frame
+}
+
+/// A well-formed frame about a value in pieces.
+fn in_pieces(frame: &mut Vec<u8>, table: TableId, source: &mut Source<'_>) {
+    match source.below(4) {
+        0 => {
+            let (number, key, before, whole) =
+                (source.key(), source.key(), source.below(1 << 20), 1 + source.below(1 << 10));
+            // The last piece, or one with some bytes behind it.
+            let (piece_bytes, behind) =
+                if source.below(2) == 0 { (whole, 0) } else { (whole.next_multiple_of(8), source.below(9)) };
+            let [value_bytes, offset] = [before + piece_bytes + behind, before].map(|bytes| bytes as u32);
+            let piece = &source.value(piece_bytes)[..];
+            Request::stage_value(frame, table, ValuePiece { number, key, value_bytes, offset, piece });
+        }
+        1 => {
+            let able: Vec<_> =
+                WriteOperation::ALL.into_iter().filter(|kind| StagedWrite::has(*kind)).collect();
+            let operation = able[source.below(able.len())];
+            let (number, key, hint) = (source.key(), source.key(), LeafNumber(source.half()));
+            let expected_version = if operation == WriteOperation::CompareAndSet { source.key() } else { 0 };
+            let checksum = source.half();
+            let write = StagedWrite { number, operation, key, hint, checksum, expected_version };
+            Request::write_staged(frame, table, write);
+        }
+        2 => Request::let_go(frame, table, source.key()),
+        _ => Request::fetch_value(frame, table, source.key(), source.key(), source.word()),
+    }
 }
 
 fn push_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize, value_bytes: usize) {

@@ -127,7 +127,7 @@ fn value_of(rng: &mut SplitMix64) -> Vec<u8> {
 
 /// Long and short values of few keys together: those of one key in their order.
 fn write_many(session: &mut Session<u64>, model: &mut BTreeMap<u64, Vec<u8>>, rng: &mut SplitMix64) {
-    let pairs: Vec<_> = (0..1 + rng.below(12)).map(|_| (rng.below(6), value_of(rng))).collect();
+    let pairs: Vec<_> = (0..=rng.below(12)).map(|_| (rng.below(6), value_of(rng))).collect();
     if rng.below(2) == 0 {
         let mut outcomes = Vec::new();
         session.put_many(&pairs, &mut outcomes).expect("puts");
@@ -155,7 +155,9 @@ fn values_of_any_length_are_what_a_map_has() {
         let by = rng.below(sessions.len() as u64) as usize;
         write(&mut sessions[by], &mut model, &mut rng);
         if turn % 50 == 49 {
-            sessions.iter_mut().for_each(|session| check_all(session, &model));
+            for session in &mut sessions {
+                check_all(session, &model);
+            }
         }
     }
     let live_bytes: u64 = model.values().map(|value| (32 + value.len() as u64).next_multiple_of(64)).sum();
