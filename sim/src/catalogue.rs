@@ -218,6 +218,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_conditional,
     },
     Named {
+        name: "hashed-growth",
+        about: "FlexKV's index is split while compute nodes write its keys, stop and die",
+        of_seed: Scenario::hashed_growth,
+    },
+    Named {
         name: "hashed-names",
         about: "FlexKV's table is dropped, made again, renamed and swapped under its compute nodes",
         of_seed: Scenario::hashed_names,

@@ -44,9 +44,9 @@ use crate::trace::Trace;
 
 const ADDRESSES: &[&str] = &["sim://server"];
 pub(crate) const TABLE: &str = "table";
-/// Bytes of a FlexKV table on each node: an index of the least size, and objects for a few keys more than
-/// there are.
-const HASHED_TABLE_BYTES: u64 = 1 << 20;
+/// Bytes of a FlexKV table on each node: an index that begins with the least subtables and has room for
+/// splits, and objects for more keys than there are.
+const HASHED_TABLE_BYTES: u64 = 8 << 20;
 /// No scenario lasts as long in virtual time.
 pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
 /// Entries of an operation, about: a scan has one for each key that it passes.

@@ -141,6 +141,9 @@ found! {
     a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
     a_key_inserted_twice: BucketsNotReadAgain in "hashed" within 20;
     an_object_of_another_life: GenerationNotCompared in "hashed-stalls" within 10_000;
+    slots_that_were_copied_and_not_sealed: SlotsNotSealed in "hashed-growth" within 100;
+    halves_named_before_they_are_written: PublishedBeforeHalves in "hashed-growth" within 500;
+    an_old_directory_trusted: OldDirectoryTrusted in "hashed-growth" within 100;
     a_version_that_comes_again: RemovedVersionForgotten in "hashed" within 200;
     an_address_believed_without_its_slot: SlotNotCompared in "hashed" within 20;
     a_slot_swapped_beside_its_object: SwappedBesideWrite in "hashed" within 200;

@@ -37,6 +37,8 @@ fn look(lines: &[Line; COMBINED_BUCKETS], hash: KeyHash) {
             SlotState::Unused => HashSlot::default(),
             SlotState::Reserved(object) => HashSlot::reserved(object),
             SlotState::Live(object) => HashSlot::live(object),
+            SlotState::Sealed(Some(object)) => HashSlot::live(object).sealed(),
+            SlotState::Sealed(None) => HashSlot::default().sealed(),
             SlotState::Corrupt => slot,
         };
         assert_eq!(again, slot);

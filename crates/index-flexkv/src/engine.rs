@@ -93,8 +93,8 @@ fn or_refused(done: Written) -> Written {
 fn code_of(error: &EngineError) -> ErrorCode {
     match error.of() {
         Some(FlexError::Contended { .. }) => ErrorCode::Contended,
-        Some(FlexError::Full { .. }) => ErrorCode::RegionFull,
-        Some(FlexError::Damaged { .. }) => ErrorCode::Damaged,
+        Some(FlexError::Full { .. } | FlexError::Deepest { .. }) => ErrorCode::RegionFull,
+        Some(FlexError::Damaged { .. } | FlexError::Directory { .. }) => ErrorCode::Damaged,
         _ if error.is_of_dropped_table() => ErrorCode::UnknownTable,
         _ => error.refusal().unwrap_or(ErrorCode::OutOfResources),
     }

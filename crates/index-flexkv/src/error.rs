@@ -4,6 +4,7 @@ use std::error::Error;
 
 use farsight_fabric::FabricError;
 use farsight_index::Undecided;
+use farsight_layout::hash_index::HASH_SPLIT_BITS;
 
 /// A failure of one operation. But for [`FlexError::Indeterminate`], a write that ends so changed nothing.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +28,50 @@ pub enum FlexError {
         /// Attempts.
         attempts: u32,
     },
-    /// All slots in which the key may stand are others'.
-    #[error("key {key}: all slots in which it may stand are used: give the table more memory")]
+    /// All slots in which the key may stand are others', and the node has no units to split their subtable.
+    #[error(
+        "key {key}: all slots in which it may stand are used. The index of the pool's memory node {} has {units} \
+         units of subtables, of which {resting} rest until other compute nodes end: give the table more memory",
+        node + 1
+    )]
     Full {
         /// The key.
         key: u64,
+        /// The node's index.
+        node: usize,
+        /// Its units.
+        units: u32,
+        /// Of those, units with subtables that were split.
+        resting: u32,
+    },
+    /// All slots in which the key may stand are others', and their subtable was split as often as any is.
+    #[error(
+        "key {key}: all slots in which it may stand are used, and their subtable was split {splits} times, \
+         at most {HASH_SPLIT_BITS}: give the table more memory, or choose keys whose hashes differ more"
+    )]
+    Deepest {
+        /// The key.
+        key: u64,
+        /// How often it was split.
+        splits: u32,
+    },
+    /// A directory has a word that nobody writes.
+    #[error(
+        "key {key}: the directory of partition {partition} of the pool's memory node {}: expected two units \
+         below {units}, got {got:#018x}",
+        node + 1
+    )]
+    Directory {
+        /// The key.
+        key: u64,
+        /// The node's index.
+        node: usize,
+        /// The partition.
+        partition: usize,
+        /// Units of the node.
+        units: u32,
+        /// The word.
+        got: u64,
     },
     /// A slot names an object that is damaged.
     #[error("key {key}: the object at line {line} of the pool's memory node {} is damaged: {source}", node + 1)]

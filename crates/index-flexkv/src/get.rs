@@ -9,7 +9,8 @@
 //! 3. A slot has the remembered word: its object answers. It names another object that may be the key's, or
 //!    exactly one slot of the buckets does: READ that object. No slot of the buckets does: the key is absent.
 //! 4. An object is the key's, of its slot's generation: it answers.
-//! 5. Look up what is left: keys with several candidates, or an object that was used anew meanwhile.
+//! 5. Look up what is left: keys with several candidates or in sealed buckets, or an object that was used
+//!    anew meanwhile.
 
 use std::cell::RefCell;
 
@@ -210,6 +211,9 @@ impl FlexSession {
         let mut buckets = Buckets::default();
         for (slot, lines) in slots(index).into_iter().zip(buckets.lines.chunks_mut(COMBINED_BUCKETS)) {
             queue.take_read(slot, lines)?;
+        }
+        if buckets.are_sealed(of) {
+            return Ok(Awaited::Look);
         }
         let mut candidates = self.buffers.candidates.lend();
         buckets.candidates(of, &mut candidates);

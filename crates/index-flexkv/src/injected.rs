@@ -15,6 +15,12 @@ farsight_base::bugs! {
     SWAPPED_BESIDE_WRITE = "SwappedBesideWrite";
     /// An insert READs the buckets beside its reservation where no order is promised.
     READ_BESIDE_RESERVATION = "ReadBesideReservation";
+    /// A split copies slots without sealing them.
+    SLOTS_NOT_SEALED = "SlotsNotSealed";
+    /// A directory names halves before they are written.
+    PUBLISHED_BEFORE_HALVES = "PublishedBeforeHalves";
+    /// A look believes sealed slots without looking at the directory.
+    OLD_DIRECTORY_TRUSTED = "OldDirectoryTrusted";
     /// An object is freed before its slot is another's.
     FREED_BEFORE_REPLACED = "FreedBeforeReplaced";
 }

@@ -116,7 +116,8 @@ impl FlexSession {
         Ok(is_reserved)
     }
 
-    /// Gives slots up that others have reserved, where no slot is free. False, unless there are none of them.
+    /// Gives slots up that others have reserved, where no slot is free, or splits the subtable. False: the
+    /// write begins anew.
     async fn make_room<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -125,7 +126,8 @@ impl FlexSession {
         attempt: u32,
     ) -> Result<bool, FlexError> {
         let Some((place, word)) = buckets.any_reserved(of.1) else {
-            return Err(FlexError::Full { key: of.0 });
+            self.split(slot, of).await?;
+            return Ok(false);
         };
         if attempt >= PATIENT_ATTEMPTS {
             // Its writer begins anew, or has ended.

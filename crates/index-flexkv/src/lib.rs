@@ -15,7 +15,7 @@
 //! 2. READ the objects of the key's fingerprint. Decide what is to be done.
 //! 3. The key is there: compare its slot with the word that was read, and swap it for the new object's or for
 //!    zero. That is the write's effect. Another word came first: begin again.
-//! 4. The key is not there: insert it ([`insert`]).
+//! 4. The key is not there: insert it ([`insert`]). There is no room: split the subtable first ([`split`]).
 //! 5. The object that was replaced is freed by its node's processor, many with one call ([`stock`]).
 //!
 //! A key that was seen lately takes fewer steps: its address is remembered ([`addresses`]) and compared with
@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod directory;
 mod engine;
 mod error;
 mod get;
@@ -39,6 +40,7 @@ mod recall;
 mod remove;
 mod replace;
 mod session;
+mod split;
 mod stock;
 mod table;
 mod versions;

@@ -6,6 +6,9 @@
 //! unless slot and object say the same twice. Then memory lost a bit.
 //!
 //! A key that moves from one slot to another is removed in between, so a look that misses it is right.
+//!
+//! Sealed slots say what was live before their subtable was split. They count if the directory, READ behind
+//! them, does not have the halves yet: until it does nobody writes the keys anywhere else ([`crate::split`]).
 
 use std::time::Duration;
 
@@ -120,6 +123,11 @@ impl Buckets {
         self.views(of).map(CombinedBucket::removed_version).max().unwrap_or(0)
     }
 
+    /// True if a slot is sealed: the subtable is being split, or was.
+    pub(crate) fn are_sealed(&self, of: KeyLines) -> bool {
+        self.views(of).any(CombinedBucket::is_sealed)
+    }
+
     /// The word of a slot.
     pub(crate) fn word(&self, of: KeyLines, place: SlotPlace) -> Option<HashSlot> {
         let mut slots = self.views(of).flat_map(CombinedBucket::slots);
@@ -214,7 +222,14 @@ impl FlexSession {
         let mut buckets = Buckets::default();
         let mut stale_before = None;
         for attempt in 0..ATTEMPTS_MAX {
+            let of = self.table.lines_of(&key.to_le_bytes());
             self.read_buckets(slot, of, &mut buckets).await?;
+            let is_moving = buckets.are_sealed(of);
+            #[cfg(injected)]
+            let is_moving = is_moving && !injected::OLD_DIRECTORY_TRUSTED.is_injected();
+            if is_moving && self.is_split(slot, (key, of)).await? {
+                continue;
+            }
             match self.find(slot, (key, of), &buckets, object).await? {
                 Found::Settled(looked) => return Ok(looked),
                 Found::Stale(candidate, fault) => {

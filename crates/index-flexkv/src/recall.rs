@@ -167,9 +167,12 @@ impl FlexSession {
         (object.fingerprint == of.fingerprint).then_some((Candidate { place, object }, at))
     }
 
-    /// What is remembered of a key.
+    /// What is remembered of a key, in the subtable that it is of by now. A split has left it at its place
+    /// there, with the same word.
     pub(crate) fn known_address(&self, key: u64, of: KeyLines) -> Option<Address> {
-        self.addresses.borrow().sets().get(of.hash, key)
+        let mut address = self.addresses.borrow().sets().get(of.hash, key)?;
+        address.place.line = self.table.shape(of.node).line_in(of.subtable, address.place.line);
+        Some(address)
     }
 
     /// Remembers a key's address.

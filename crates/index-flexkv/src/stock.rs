@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
-use farsight_protocol::{ObjectMemory, POOL_BLOCKS_MAX};
+use farsight_protocol::{ObjectMemory, POOL_BLOCKS_MAX, SplitGrant};
 
 use crate::FlexError;
 
@@ -39,6 +39,18 @@ pub trait ObjectCalls: Send + Sync {
         published: &[ObjectMemory],
         freed: &[ObjectMemory],
     ) -> CallResult<Vec<ObjectMemory>>;
+
+    /// Asks `node` for the units into which a subtable of a partition is to be split.
+    ///
+    /// # Errors
+    /// The call's.
+    fn begin_split(&self, node: usize, partition: u16, subtable: u16) -> CallResult<SplitGrant>;
+
+    /// Tells `node` that this compute node writes these units no more.
+    ///
+    /// # Errors
+    /// The call's.
+    fn end_split(&self, node: usize, units: [u32; 2]) -> CallResult<()>;
 }
 
 /// What a compute node has in hand of one table.

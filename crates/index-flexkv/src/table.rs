@@ -2,9 +2,13 @@
 //!
 //! Invariant: a place that came out of remote bytes is read only if it lies in its node's region.
 
+use std::sync::Arc;
+
 use farsight_base::{RegionId, RemoteAddress, WORDS_PER_LINE};
-use farsight_layout::hash_index::{IndexShape, IndexTooSmall, KeyHash, ObjectPlace, SlotPlace};
+use farsight_layout::hash_index::{IndexShape, IndexTooSmall, KeyHash, ObjectPlace, SlotPlace, Subtable};
 use farsight_protocol::ValueKind;
+
+use crate::directory::Directories;
 
 /// Bytes of a line.
 const LINE_BYTES: u64 = WORDS_PER_LINE as u64 * 8;
@@ -22,19 +26,24 @@ pub struct FlexNode {
     pub object_lines: u32,
 }
 
-/// A table, and where its parts are. Objects are on the node of their slots.
+/// A table, and where its parts are. Objects are on the node of their slots. Its clones share what is known
+/// of its directories.
 #[derive(Clone, Debug)]
 pub struct FlexTable {
     nodes: Vec<FlexNode>,
-    shape: IndexShape,
+    /// By node: what each makes of the memory that it has.
+    shapes: Vec<IndexShape>,
+    directories: Arc<Directories>,
     values: ValueKind,
 }
 
-/// Where a key may stand.
+/// Where a key may stand, by what is known of its partition's directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLines {
     /// On this node.
     pub(crate) node: usize,
+    /// In this subtable.
+    pub(crate) subtable: Subtable,
     /// Its combined buckets begin at these lines of the node's index.
     pub(crate) first_lines: [u32; 2],
     pub(crate) hash: KeyHash,
@@ -50,10 +59,10 @@ impl FlexTable {
     /// # Panics
     /// Without nodes.
     pub fn new(nodes: Vec<FlexNode>, values: ValueKind) -> Result<Self, IndexTooSmall> {
-        // All nodes have the same subtables: those for which the one with the least memory has room.
-        let lines = nodes.iter().map(|node| node.index_lines).min().expect("a table has nodes");
-        let shape = IndexShape::new(nodes.len(), lines.into())?;
-        Ok(Self { nodes, shape, values })
+        assert!(!nodes.is_empty(), "a table has nodes");
+        let shape = |node: &FlexNode| IndexShape::new(nodes.len(), node.index_lines.into());
+        let shapes = nodes.iter().map(shape).collect::<Result<_, _>>()?;
+        Ok(Self { nodes, shapes, directories: Arc::default(), values })
     }
 
     /// What its values are.
@@ -65,10 +74,21 @@ impl FlexTable {
     /// Where a key may stand.
     pub(crate) fn lines_of(&self, key: &[u8]) -> KeyLines {
         let hash = KeyHash::of(key);
-        let node = self.shape.subtable(hash).node;
-        // A region has fewer than 2^32 lines.
-        let first_lines = self.shape.first_lines(hash).map(|line| line as u32);
-        KeyLines { node, first_lines, hash, fingerprint: KeyHash::fingerprint(key) }
+        let (node, partition) = (hash.partition() % self.nodes.len(), hash.partition());
+        let shape = self.shapes[node];
+        let subtable = shape.subtable(hash, |word| self.directories.word(partition, word));
+        let first_lines = shape.first_lines(hash, subtable);
+        KeyLines { node, subtable, first_lines, hash, fingerprint: KeyHash::fingerprint(key) }
+    }
+
+    /// How a node's index is laid out.
+    pub(crate) fn shape(&self, node: usize) -> IndexShape {
+        self.shapes[node]
+    }
+
+    /// What is known of the directories.
+    pub(crate) fn directories(&self) -> &Directories {
+        &self.directories
     }
 
     /// The address of a line of a node's index.

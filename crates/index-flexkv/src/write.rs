@@ -57,7 +57,7 @@ impl FlexSession {
         object: &mut NewObject,
         old: &mut Vec<u8>,
     ) -> Result<WriteOutcome, FlexError> {
-        let key = write.key;
+        let (key, mut of) = (write.key, of);
         let known = self.known_address(key, of);
         if stores_its_value(write.operation) {
             let last = known.map_or(0, |address| address.version);
@@ -80,7 +80,12 @@ impl FlexSession {
             let found = if let Some(looked) = recalled.take() {
                 Found::Settled(looked)
             } else {
+                of = self.table.lines_of(&key.to_le_bytes());
                 self.read_beside(slot, of, object, &mut buckets).await?;
+                if buckets.are_sealed(of) {
+                    self.split(slot, (key, of)).await?;
+                    continue;
+                }
                 self.find(slot, (key, of), &buckets, &mut lines).await?
             };
             match found {

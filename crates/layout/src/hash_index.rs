@@ -14,16 +14,21 @@
 //! The first word of an overflow is the greatest version of a pair that was removed from the group. So a key
 //! that comes again has a greater version than it ever had.
 //!
+//! A subtable that is split keeps its words for good, *sealed*: no writer expects them. Its halves have each
+//! slot at the place that it had, so the bits that choose buckets choose the same ones again.
+//!
 //! Nothing here says who may write a slot: that is the protocol's.
 
 mod bucket;
+mod directory;
 mod place;
 mod shape;
 mod slot;
 
 pub use bucket::{BucketFault, BucketHeader, Candidate, CombinedBucket, SlotPlace};
+pub use directory::{DIRECTORY_LINES, DIRECTORY_UNIT_BITS, DIRECTORY_WORDS, Halves, Subtable};
 pub use place::{BucketCount, BucketCountError, KeyHash, KeyPlaces};
-pub use shape::{IndexShape, IndexTooSmall, SubtablePlace};
+pub use shape::{IndexShape, IndexTooSmall};
 pub use slot::{HashSlot, ObjectPlace, ObjectRef, SlotState};
 
 /// Bits of a key's hash that choose its partition, the highest.
@@ -57,7 +62,7 @@ pub const OBJECT_LINES_MAX: u8 = 254;
 pub const OBJECT_OFFSET_BITS: u32 = 32;
 /// Bits of a slot that hold the generation of the object's memory.
 pub const OBJECT_GENERATION_BITS: u32 = 14;
-/// Bit of a slot that says that a writer has it.
+/// Bit of a slot that says that a writer has it, or with the next one that it is sealed.
 pub const SLOT_RESERVED_BIT: u32 = 62;
 /// Bit of a slot that says that there is an object.
 pub const SLOT_LIVE_BIT: u32 = 63;

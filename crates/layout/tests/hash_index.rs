@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use farsight_base::Line;
 use farsight_layout::hash_index::{
     BUCKET_SLOTS, BucketCount, BucketCountError, BucketFault, BucketHeader, COMBINED_BUCKETS, CombinedBucket,
-    HASH_PARTITION_BITS, HASH_PARTITIONS, HASH_PLACES, HASH_SPLIT_BITS, HashSlot, IndexShape, KeyHash,
-    ObjectPlace, ObjectRef, SlotPlace, SlotState,
+    DIRECTORY_LINES, DIRECTORY_WORDS, HASH_PARTITION_BITS, HASH_PARTITIONS, HASH_PLACES, HASH_SPLIT_BITS,
+    Halves, HashSlot, IndexShape, KeyHash, ObjectPlace, ObjectRef, SlotPlace, SlotState,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -116,6 +116,10 @@ proptest! {
             SlotState::Unused => prop_assert_eq!(word, 0),
             SlotState::Reserved(object) => prop_assert_eq!(HashSlot::reserved(object), HashSlot(word)),
             SlotState::Live(object) => prop_assert_eq!(HashSlot::live(object), HashSlot(word)),
+            SlotState::Sealed(Some(object)) => {
+                prop_assert_eq!(HashSlot::live(object).sealed(), HashSlot(word));
+            }
+            SlotState::Sealed(None) => prop_assert_eq!(HashSlot::default().sealed(), HashSlot(word)),
             SlotState::Corrupt => prop_assert_ne!(word, 0),
         }
     }
@@ -161,7 +165,8 @@ proptest! {
         let found: Vec<_> = view.candidates(fingerprint).map(|candidate| candidate.place).collect();
         prop_assert!(found.contains(&place(BUCKET_SLOTS + 2)));
         for (at, slot) in slots {
-            let is_one = matches!(slot.state(), SlotState::Live(object) if object.fingerprint == fingerprint);
+            let is_one = matches!(slot.state(), SlotState::Live(object) | SlotState::Sealed(Some(object))
+                if object.fingerprint == fingerprint);
             prop_assert_eq!(found.contains(&at), is_one);
         }
     }
@@ -236,27 +241,77 @@ fn places_come_back_from_slots() {
     for other in [(0, 1), (255, 1), (1, 0), (1, 1 << 14)] {
         assert!(!ObjectPlace { offset_lines: 0, lines: other.0, generation: other.1 }.is_sound());
     }
-    assert_eq!(HashSlot(HashSlot::live(object).0 | 1 << 62).state(), SlotState::Corrupt);
+    assert_eq!(HashSlot::live(object).sealed().state(), SlotState::Sealed(Some(object)));
+    assert_eq!(HashSlot::live(object).sealed().sealed(), HashSlot::live(object).sealed());
+    for dropped in [HashSlot::reserved(object), HashSlot::default(), HashSlot::default().sealed()] {
+        assert_eq!(dropped.sealed().state(), SlotState::Sealed(None));
+    }
     assert_eq!(HashSlot(1 << 63).state(), SlotState::Corrupt, "an object without lines");
 }
 
 #[test]
-fn every_subtable_is_on_one_node_and_overlaps_no_other() {
-    for (nodes, lines) in [(1, 3_072), (3, 342 * 3), (16, 10_000)] {
+fn every_unit_is_within_its_region_and_overlaps_no_other() {
+    for (nodes, lines) in [(1, 11_267), (3, 342 * 11 + 2), (3, 1 << 24), (16, 10_000), (1, u64::MAX)] {
         let shape = IndexShape::new(nodes, lines).expect("room");
-        let mut firsts = vec![BTreeSet::new(); nodes];
-        for partition in 0..HASH_PARTITIONS as u64 {
-            let place = shape.subtable(KeyHash(partition << 54 | partition));
-            assert_eq!(place.first_line % 3, 0, "a group begins there");
-            assert!(place.first_line + u64::from(shape.buckets().lines()) <= lines);
-            assert!(firsts[place.node].insert(place.first_line));
+        let unit_lines = shape.buckets().lines();
+        assert_eq!(shape.unit_line(0) % 3, 0, "a group begins there");
+        assert_eq!(shape.unit_line(1) - shape.unit_line(0), unit_lines);
+        let end = u64::from(shape.unit_line(shape.units() - 1)) + u64::from(unit_lines);
+        assert!(end <= lines.min(u32::MAX.into()) && shape.units() >= shape.partitions());
+        let mut taken = vec![BTreeSet::new(); nodes];
+        for partition in 0..HASH_PARTITIONS {
+            let hash = KeyHash((partition as u64) << 54);
+            let (root, directory) = (shape.root(partition), shape.directory_line(partition));
+            assert!(directory as usize + DIRECTORY_LINES <= shape.unit_line(0) as usize);
+            assert!(taken[shape.node_of(hash)].insert((directory, root.unit())));
         }
-        for firsts in firsts {
-            let firsts: Vec<u64> = firsts.into_iter().collect();
-            assert!(firsts.windows(2).all(|two| two[1] - two[0] == u64::from(shape.buckets().lines())));
-        }
-        let error =
-            IndexShape::new(nodes, HASH_PARTITIONS.div_ceil(nodes) as u64 * 3 - 1).expect_err("a line less");
+    }
+    for nodes in [1, 3, 16] {
+        let error = IndexShape::new(nodes, 0).expect_err("no room");
+        IndexShape::new(nodes, error.needed_lines).expect("a subtable for each partition");
+        let error = IndexShape::new(nodes, error.needed_lines - 1).expect_err("a line less");
         assert_eq!(error.needed_lines, error.got_lines + 1);
+    }
+}
+
+/// A key's way through a directory: to the deepest subtable that is there, at the place that it always has.
+#[test]
+fn a_directory_leads_to_the_deepest_subtable_of_a_key() {
+    let shape = IndexShape::new(2, 1 << 20).expect("room");
+    for number in 0..1_000_u64 {
+        let (hash, mut words) = (hash(number), [0; DIRECTORY_WORDS]);
+        let mut unit = 1_000 + number as u32;
+        let root = shape.root(hash.partition());
+        assert_eq!((root.depth(), root.number()), (HASH_PARTITION_BITS, 1));
+        let mut at = root;
+        while let Some(index) = at.directory_word() {
+            let halves = Halves([unit, unit + 1]);
+            words[index] = halves.word();
+            let next = shape.subtable(hash, |index| words[index]);
+            assert_eq!(next, at.half(hash.half(at.depth()), halves));
+            assert_eq!(next.depth(), at.depth() + 1);
+            let way = 1 << (next.depth() - HASH_PARTITION_BITS);
+            assert_eq!(next.number(), way | hash.prefix(next.depth()) & (way - 1));
+            let places = [at, next]
+                .map(|of| shape.first_lines(hash, of).map(|line| line - shape.unit_line(of.unit())));
+            assert_eq!(places[0], places[1], "a slot stays in its place");
+            for (old, new) in shape.first_lines(hash, root).into_iter().zip(shape.first_lines(hash, next)) {
+                assert_eq!([shape.line_in(next, old), shape.line_in(next, new)], [new; 2]);
+            }
+            (at, unit) = (next, unit + 2);
+        }
+        assert_eq!(at.depth(), HASH_PARTITION_BITS + HASH_SPLIT_BITS);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_word_of_a_directory_is_refused_or_comes_back(word: u64, units: u32, low: u32, high: u32) {
+        for word in [word, Halves([low % (units | 1), high % (units | 1)]).word()] {
+            if let Some(halves) = Halves::parse(word, units) {
+                prop_assert_eq!(halves.word(), word);
+                prop_assert!(halves.0.iter().all(|unit| *unit < units) && halves.0[0] != halves.0[1]);
+            }
+        }
     }
 }

@@ -12,8 +12,8 @@ use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, Ticket};
 use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
 use farsight_protocol::{
-    BlockSpaceStats, ComputeNode, ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError,
-    SpaceStats, TableLayout,
+    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, PartStats, RegionInfo, ReplyWriter, Request,
+    ServerError, SpaceStats, TableLayout,
 };
 
 use crate::flexkv::FlexTable;
@@ -241,6 +241,8 @@ pub struct HostedStats {
     pub meta: SpaceStats,
     /// Where the bytes of blocks are, if values have any length.
     pub blocks: Option<BlockSpaceStats>,
+    /// Its hash index, if it has one.
+    pub hash_index: Option<HashIndexStats>,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
     /// Tree and model, if this node's processor keeps them.

@@ -6,6 +6,7 @@
 //! back. It reads what compute nodes wrote only when one of them has ended, and writes nothing there.
 
 mod objects;
+mod splits;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use farsight_layout::hash_index::{
 use farsight_layout::value_block::{ValueBlock, block_bytes};
 use farsight_protocol::{
     BlockSpaceStats, ComputeNode, ErrorCode, ObjectMemory, RegionInfo, Request, ServerError, Space,
-    SpaceStats, ValueKind,
+    SpaceStats, SplitGrant, ValueKind,
 };
 
 use crate::BackgroundState;
@@ -31,18 +32,15 @@ use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
 use objects::Objects;
+use splits::Splits;
 
 /// The number by which blocks name their space: there is one.
 const SPACE: u8 = 0;
-/// Bytes of the index for each pair, of which a slot takes 14 when all buckets are full.
-const INDEX_BYTES_A_PAIR: u64 = 24;
+/// Bytes of the index for each pair. A slot takes 9 with its bucket's header, and half as much again where
+/// two thirds are used. Subtables that were split take as much as those in use.
+const INDEX_BYTES_A_PAIR: u64 = 32;
 /// Bytes of a value of any length, on average, for which the index has room.
 const USUAL_VALUE_BYTES: usize = 128;
-/// The least lines of an index: a group for each partition.
-const INDEX_LINES_MIN: u64 = 1024 * 3;
-
-/// Bytes of a page of memory.
-const PAGE_BYTES: u64 = 4096;
 
 /// What slots say of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +58,7 @@ pub struct FlexTable {
     name: Arc<TableName>,
     index: Arc<dyn Region>,
     shape: IndexShape,
+    splits: Mutex<Splits>,
     space: Arc<BlockSpace>,
     objects: Mutex<Objects>,
 }
@@ -75,7 +74,8 @@ impl FlexTable {
         let object_bytes = block_bytes(size_of::<u64>(), value_bytes).next_multiple_of(LINE_BYTES) as u64;
         let index_lines =
             new.memory_bytes() / (object_bytes + INDEX_BYTES_A_PAIR) * INDEX_BYTES_A_PAIR / LINE_BYTES as u64;
-        let index_bytes = index_lines.max(INDEX_LINES_MIN) * LINE_BYTES as u64;
+        let least = IndexShape::new(new.nodes(), 0).err().map_or(0, |too_small| too_small.needed_lines);
+        let index_bytes = index_lines.max(least) * LINE_BYTES as u64;
         let too_small = |error: &dyn std::fmt::Display| {
             let text = format!("table {name:?}: {error}. Give tables more memory");
             ServerError::new(ErrorCode::OutOfResources, text)
@@ -89,11 +89,15 @@ impl FlexTable {
         let index = new.writable_region(index_bytes)?;
         let lines = (index.words().len() / WORDS_PER_LINE) as u64;
         let shape = IndexShape::new(new.nodes(), lines).map_err(|error| too_small(&error))?;
+        let splits = Splits::new(shape, new.nodes(), new.index());
+        index
+            .grow_to(splits.first_bytes())
+            .map_err(|error| ServerError::new(ErrorCode::NoMemory, error.to_string()))?;
         let reach_bytes = (LINE_BYTES as u64) << OBJECT_OFFSET_BITS;
         let space = new.writable_region(object_bytes.min(reach_bytes))?;
         let space = Arc::new(BlockSpace::new(space, SPACE, object_bytes.min(reach_bytes)));
         let objects = Mutex::new(Objects::new(Arc::clone(&space)));
-        Ok(Self { name, index, shape, space, objects })
+        Ok(Self { name, index, shape, splits: Mutex::new(splits), space, objects })
     }
 
     /// Takes note of what became of memory that compute nodes had in hand, and gives `owner` more.
@@ -110,16 +114,37 @@ impl FlexTable {
         let mut objects = self.objects();
         objects.note_published(owner, published);
         objects.free(freed);
-        let given = objects.give(owner, connected, lines, count);
-        // Each object touches a page of the index at most.
-        let index_bytes = objects.given().saturating_mul(PAGE_BYTES).min(self.index.words().len() as u64 * 8);
-        drop(objects);
-        let grown = self.index.grow_to(index_bytes);
-        grown.map_err(|error| ServerError::new(ErrorCode::NoMemory, error.to_string()))?;
-        given.map_err(|error| {
+        objects.give(owner, connected, lines, count).map_err(|error| {
             let code = if error.system.is_some() { ErrorCode::NoMemory } else { ErrorCode::RegionFull };
             ServerError::new(code, format!("table {:?}: {error}", self.name))
         })
+    }
+
+    /// What a compute node gets that wants to split this subtable of a partition.
+    pub(crate) fn begin_split(
+        &self,
+        who: (ComputeNode, Connected),
+        (partition, number): (usize, u32),
+        now: MonotonicNs,
+    ) -> Result<SplitGrant, ServerError> {
+        let refused = || {
+            let text =
+                format!("table {:?} has no subtable {number} of partition {partition} here", self.name);
+            ServerError::new(ErrorCode::BadRequest, text)
+        };
+        let granted = self.splits().begin(&*self.index, who, (partition, number), now);
+        let granted = granted.map_err(|error| ServerError::new(ErrorCode::NoMemory, error.to_string()))?;
+        granted.ok_or_else(refused)
+    }
+
+    /// Takes note that `owner` writes these units no more.
+    pub(crate) fn end_split(&self, owner: ComputeNode, units: [u32; 2]) {
+        self.splits().end(&*self.index, owner, units);
+    }
+
+    fn splits(&self) -> MutexGuard<'_, Splits> {
+        // As of objects.
+        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn objects(&self) -> MutexGuard<'_, Objects> {
@@ -127,18 +152,22 @@ impl FlexTable {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a slot says of this object, which its compute node has published, or left when it ended.
+    /// What a slot says of this object, which its compute node has published, or left when it ended. A slot
+    /// that was sealed names it still, unless the subtable has halves by now.
     fn slot_of(&self, memory: ObjectMemory) -> Named {
         let ObjectMemory { offset_lines, lines, generation } = memory;
         let place = ObjectPlace { offset_lines, lines, generation };
         let Some(hash) = self.hash_at(place) else { return Named::Not };
-        for first_line in self.shape.first_lines(hash) {
+        let subtable = self.splits().subtable(&*self.index, hash);
+        for first_line in self.shape.first_lines(hash, subtable) {
             let first = first_line as usize * WORDS_PER_LINE;
             for slot in &self.index.words()[first..first + COMBINED_BUCKETS * WORDS_PER_LINE] {
                 // Relaxed, here and below: who published it has said so, or has ended and the fabric has
                 // waited for that. What others make of the slot meanwhile names no earlier object.
                 match HashSlot(slot.load(Ordering::Relaxed)).state() {
-                    SlotState::Live(object) if object.place == place => return Named::Live,
+                    SlotState::Live(object) | SlotState::Sealed(Some(object)) if object.place == place => {
+                        return Named::Live;
+                    }
                     SlotState::Reserved(object) if object.place == place => return Named::Reserved,
                     _ => {}
                 }
@@ -213,27 +242,38 @@ impl HostedTable for FlexTable {
     fn stats(&self, _: MonotonicNs) -> HostedStats {
         let of_blocks = self.space.stats();
         let lines = (self.index.words().len() / WORDS_PER_LINE) as u64;
+        // Each lock is let go before the next one is taken.
+        let (objects, resting_lines) = {
+            let objects = self.objects();
+            (objects.published(), objects.resting_lines())
+        };
+        let (hash_index, used) = {
+            let splits = self.splits();
+            (splits.stats(objects), splits.used_lines())
+        };
         HostedStats {
             leaves: SpaceStats {
                 capacity: lines,
                 block_bytes: LINE_BYTES as u64,
-                used: lines,
+                used,
                 ..SpaceStats::default()
             },
             blocks: Some(BlockSpaceStats {
                 live_bytes: of_blocks.live_bytes,
                 free_bytes: of_blocks.free_bytes,
-                quarantined_bytes: self.objects().resting_lines() * LINE_BYTES as u64,
+                quarantined_bytes: resting_lines * LINE_BYTES as u64,
                 lost_bytes: of_blocks.lost_bytes,
                 used_bytes: of_blocks.used_bytes,
                 limit_bytes: of_blocks.limit_bytes,
             }),
+            hash_index: Some(hash_index),
             huge_page_bytes: self.index.huge_page_bytes() + self.space.region().huge_page_bytes(),
             ..HostedStats::default()
         }
     }
 
     fn end(&self, owner: ComputeNode) {
+        self.splits().end_all(&*self.index, owner);
         let held = self.objects().held_by(owner);
         self.settle(held);
         // What it replaced, and had not said so yet, is in nobody's hand.

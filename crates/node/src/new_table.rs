@@ -74,6 +74,12 @@ impl<'a> NewTable<'a> {
         self.place.index == 0
     }
 
+    /// The index of this node among them.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.place.index.into()
+    }
+
     /// How many nodes it has.
     #[must_use]
     pub fn nodes(&self) -> usize {

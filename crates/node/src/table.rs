@@ -207,7 +207,7 @@ impl Table {
 
     /// The table's statistics at `now`.
     pub(crate) fn stats(&self, now: MonotonicNs) -> TableStats {
-        let HostedStats { leaves, meta, blocks, huge_page_bytes, part } = self.hosted.stats(now);
-        TableStats { info: self.info(), leaves, meta, blocks, huge_page_bytes, part }
+        let HostedStats { leaves, meta, blocks, hash_index, huge_page_bytes, part } = self.hosted.stats(now);
+        TableStats { info: self.info(), leaves, meta, blocks, hash_index, huge_page_bytes, part }
     }
 }

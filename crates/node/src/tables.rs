@@ -405,9 +405,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use farsight_protocol::{
-        BlockSpaceStats, ENGINE_NAME_BYTES_MAX, KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo,
-        ReplyWriter, Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
-        VALUE_TYPE_BYTES_MAX, ValueKind,
+        BlockSpaceStats, ENGINE_NAME_BYTES_MAX, HashIndexStats, KeyKind, ModelStats, POOL_NODES_MAX,
+        PartStats, RegionInfo, ReplyWriter, Space, SpaceStats, TableDefinition, TableEngine, TableInfo,
+        TableStats, TreeStats, VALUE_TYPE_BYTES_MAX, ValueKind,
     };
 
     use super::*;
@@ -448,9 +448,12 @@ mod tests {
         let part = Some(PartStats::default());
         let blocks = Some(BlockSpaceStats::default());
         let block_bytes = 10 * size_of::<BlockSpaceStats>() / 8;
+        let hash_index = Some(HashIndexStats::default());
+        let index_bytes = 10 * size_of::<HashIndexStats>() / 4;
         let huge_page_bytes = u64::MAX;
-        let stats = TableStats { info, leaves: space, meta: space, blocks, huge_page_bytes, part };
-        let bytes = ReplyWriter::control_bytes(&stats) + part_bytes + block_bytes;
+        let stats =
+            TableStats { info, leaves: space, meta: space, blocks, hash_index, huge_page_bytes, part };
+        let bytes = ReplyWriter::control_bytes(&stats) + part_bytes + block_bytes + index_bytes;
         assert!(bytes < NodeState::MESSAGE_BYTES_MIN / 2, "{bytes} B");
     }
 }

@@ -145,6 +145,24 @@ pub enum ControlRequest {
         /// What no slot names any more, or never will. Up to [`POOL_BLOCKS_MAX`].
         freed: Vec<ObjectMemory>,
     },
+    /// Asks for the two units into which a subtable of a hash table's index is to be split. Answered by a
+    /// [`SplitGrant`](crate::SplitGrant).
+    BeginSplit {
+        /// The table.
+        table: TableId,
+        /// The partition, one of this node's.
+        partition: u16,
+        /// The subtable's number in its partition's directory.
+        subtable: u16,
+    },
+    /// Says that units which this compute node was given are named by the directory, or will not be, and that
+    /// it writes them no more. Answered by nothing.
+    EndSplit {
+        /// The table.
+        table: TableId,
+        /// The units.
+        units: [u32; 2],
+    },
     /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
     /// had, here. Answered by a [`Fenced`](crate::Fenced).
     Fence {

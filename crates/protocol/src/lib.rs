@@ -41,7 +41,7 @@ pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
     Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, ObjectMemory, POOL_BLOCKS_MAX,
-    POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space,
+    POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space, SplitGrant,
 };
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
@@ -49,8 +49,8 @@ pub use reply::{
 pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use staged::{PIECE_HEAD_BYTES, StagedWrite, ValuePiece};
 pub use stats::{
-    BlockSpaceStats, DataStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats,
-    TreeStats,
+    BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats,
+    TableStats, TreeStats,
 };
 pub use value_entries::{VALUE_ENTRY_HEAD_BYTES, ValueEntries};
 pub use wire::Words;

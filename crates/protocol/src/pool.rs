@@ -99,6 +99,27 @@ pub struct ObjectMemory {
     pub generation: u16,
 }
 
+/// What a node says to a compute node that wants to split a subtable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SplitGrant {
+    /// Split it into these units, which are nobody else's.
+    Units([u32; 2]),
+    /// It is split.
+    Done,
+    /// Somebody else splits it. After this time another one may.
+    Wait {
+        /// The time.
+        pause_us: u32,
+    },
+    /// The index has no units left.
+    Full {
+        /// Units that it has.
+        units: u32,
+        /// Of those, units with subtables that were split, which rest.
+        resting: u32,
+    },
+}
+
 /// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Blocks {

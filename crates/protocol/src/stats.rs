@@ -76,6 +76,8 @@ pub struct TableStats {
     pub meta: SpaceStats,
     /// Its blocks here, if its values have any length.
     pub blocks: Option<BlockSpaceStats>,
+    /// Its hash index here, of FlexKV.
+    pub hash_index: Option<HashIndexStats>,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
     /// Its tree and model here, if this node's processor keeps them: XStore's.
@@ -131,6 +133,37 @@ pub struct SpaceStats {
     pub owned: u64,
     /// Of those, blocks whose compute nodes have ended, to be looked at.
     pub orphaned: u64,
+}
+
+/// How the hash index of a table is used on one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HashIndexStats {
+    /// Partitions.
+    pub partitions: u32,
+    /// Their subtables: partitions that were never split have one.
+    pub subtables: u32,
+    /// Splits of the partition's subtables, one behind the other, of the partition that has the most.
+    pub depth_max: u32,
+    /// Slots of all subtables.
+    pub slots: u64,
+    /// Objects that are out and in no compute node's hand: about as many slots are used.
+    pub objects: u64,
+    /// Splits that took effect.
+    pub splits: u64,
+    /// Units of memory with subtables that were split, which wait for compute nodes to end.
+    pub resting_units: u32,
+    /// Units that hold subtables, rest, or are in compute nodes' hands.
+    pub used_units: u32,
+    /// Units that there are.
+    pub units: u32,
+}
+
+impl HashIndexStats {
+    /// The part of the slots that is used.
+    #[must_use]
+    pub fn load_factor(&self) -> f64 {
+        if self.slots == 0 { 0.0 } else { self.objects as f64 / self.slots as f64 }
+    }
 }
 
 /// Where the bytes of a table's blocks are. Live, free, quarantined and lost bytes add up to those used;

@@ -1,6 +1,8 @@
 //! The judges that look at a FlexKV table after its last fault, when nothing is under way any more.
 //!
-//! They check that each live slot is one of its key's and leads to that key's object. No key has two.
+//! They check that each live slot is one of its key's and leads to that key's object. No key has two. They
+//! walk through the subtables that directories lead to. One that somebody began to split and left has sealed
+//! slots, which say what live ones did.
 //! Once all compute nodes have gone, the nodes must have freed what no slot names.
 
 use std::collections::BTreeSet;
@@ -13,7 +15,8 @@ use farsight_client::Access;
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Kind, SimRegion};
 use farsight_layout::hash_index::{
-    BUCKET_SLOTS, HashSlot, IndexShape, KeyHash, ObjectPlace, ObjectRef, SlotState,
+    BUCKET_SLOTS, BucketHeader, GROUP_BUCKETS, HASH_PARTITIONS, Halves, HashSlot, IndexShape, KeyHash,
+    ObjectPlace, ObjectRef, SlotState, Subtable,
 };
 use farsight_layout::value_block::ValueBlock;
 use farsight_protocol::{Space, TableStats};
@@ -47,9 +50,9 @@ impl<K: Kind> JudgedPool<K> for HashedPool<K> {
         read_keys(&fresh)?;
         stage.bystander.programs.close();
         stage.await_swept()?;
-        stage.check_memory()?;
+        let splits = stage.check_memory()?;
         check_all_gone(&stage.bystander)?;
-        Ok(0)
+        Ok(splits)
     }
 }
 
@@ -74,8 +77,8 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
         }
     }
 
-    /// Slots and objects fit, and nothing else is in use.
-    fn check_memory(&self) -> Result<(), String> {
+    /// Slots and objects fit, and nothing else is in use. Returns how often subtables were split.
+    fn check_memory(&self) -> Result<u64, String> {
         let nodes = self.pools.current();
         let parts: Vec<(TableStats, Vec<Arc<SimRegion>>)> = nodes
             .iter()
@@ -84,7 +87,7 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
                 Ok::<_, &str>((table, node.regions()))
             })
             .collect::<Result<_, _>>()?;
-        let mut keys = BTreeSet::new();
+        let (mut keys, mut splits) = (BTreeSet::new(), 0);
         for (index, (table, regions)) in parts.iter().enumerate() {
             let region = |space| {
                 let id = table.info.region_of(space).map(farsight_protocol::RegionInfo::id);
@@ -93,14 +96,20 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
             let (slots, objects) = (region(Space::Index)?, region(Space::Blocks)?);
             let lines = (slots.words().len() / WORDS_PER_LINE) as u64;
             let shape = IndexShape::new(parts.len(), lines).map_err(|error| error.to_string())?;
-            let named_lines = NodeIndex { index, shape, slots, objects }.check(&mut keys)?;
+            let node = NodeIndex { index, nodes: parts.len(), shape, slots, objects };
+            let (named_lines, subtables) = node.check(&mut keys)?;
+            let known = table.hash_index.ok_or("the node counts no splits")?;
+            if subtables != known.subtables {
+                return Err(format!("node {index}: {subtables} subtables, it counts {known:?}"));
+            }
+            splits += known.splits;
             let blocks = table.blocks.ok_or("the node counts no objects")?;
             let used = (blocks.live_bytes - blocks.quarantined_bytes) / LINE_BYTES as u64;
             if used != named_lines {
                 return Err(format!("node {index}: {used} lines are in use, slots name {named_lines}"));
             }
         }
-        Ok(())
+        Ok(splits)
     }
 }
 
@@ -123,30 +132,61 @@ fn read_keys<K: Kind>(plan: &Arc<Plan<HashedPool<K>>>) -> Result<(), String> {
 /// One node's part of a table as it stands in memory.
 struct NodeIndex<'m> {
     index: usize,
+    nodes: usize,
     shape: IndexShape,
     slots: &'m SimRegion,
     objects: &'m SimRegion,
 }
 
 impl NodeIndex<'_> {
-    /// Checks all slots, and adds their keys to `keys`. Returns the lines of the objects that are named.
-    fn check(&self, keys: &mut BTreeSet<Vec<u8>>) -> Result<u64, String> {
+    /// Checks all slots, and adds their keys to `keys`. Returns the lines of the objects that are named, and
+    /// how many subtables there are.
+    fn check(&self, keys: &mut BTreeSet<Vec<u8>>) -> Result<(u64, u32), String> {
+        let (mut named_lines, mut subtables) = (0, 0);
+        for partition in (self.index..HASH_PARTITIONS).step_by(self.nodes) {
+            let mut left = vec![self.shape.root(partition)];
+            while let Some(of) = left.pop() {
+                let halves = of.directory_word().and_then(|word| {
+                    let first = self.shape.directory_line(partition) as usize * WORDS_PER_LINE;
+                    let word = self.slots.words()[first + word].load(Ordering::Relaxed);
+                    Halves::parse(word, self.shape.units())
+                });
+                if let Some(halves) = halves {
+                    left.extend([0, 1].map(|half| of.half(half, halves)));
+                } else {
+                    named_lines += self.check_subtable(of, keys)?;
+                    subtables += 1;
+                }
+            }
+        }
+        Ok((named_lines, subtables))
+    }
+
+    /// The same of one subtable.
+    fn check_subtable(&self, of: Subtable, keys: &mut BTreeSet<Vec<u8>>) -> Result<u64, String> {
         let mut named_lines = 0;
-        for (line, words) in self.slots.words().chunks_exact(WORDS_PER_LINE).enumerate() {
+        let first_line = self.shape.unit_line(of.unit());
+        for line in first_line..first_line + self.shape.buckets().lines() {
+            let words = &self.slots.words()[line as usize * WORDS_PER_LINE..][..WORDS_PER_LINE];
+            let header = words[0].load(Ordering::Relaxed);
             for slot in 0..BUCKET_SLOTS {
                 // Relaxed, here and below: nobody writes.
                 let (object, is_live) = match HashSlot(words[1 + slot].load(Ordering::Relaxed)).state() {
-                    SlotState::Unused => continue,
-                    SlotState::Live(object) => (object, true),
+                    SlotState::Unused | SlotState::Sealed(None) => continue,
+                    SlotState::Live(object) | SlotState::Sealed(Some(object)) => (object, true),
                     SlotState::Reserved(object) => (object, false),
                     SlotState::Corrupt => return Err(format!("line {line}, slot {slot} is none")),
                 };
                 named_lines += u64::from(object.place.lines);
                 let key = self.key(object).map_err(|what| format!("line {line}, slot {slot}: {what}"))?;
-                let first_lines = self.shape.first_lines(KeyHash::of(&key));
-                let is_place = first_lines.iter().any(|first| (*first..first + 2).contains(&(line as u64)));
-                let is_node = self.shape.subtable(KeyHash::of(&key)).node == self.index;
-                if !is_place || !is_node {
+                let hash = KeyHash::of(&key);
+                let first_lines = self.shape.first_lines(hash, of);
+                let is_place = first_lines.iter().any(|first| (*first..first + 2).contains(&line));
+                let is_node = self.shape.node_of(hash) == self.index;
+                let is_overflow = line as usize % GROUP_BUCKETS == 1;
+                let is_header =
+                    is_overflow || header == 0 || header == BucketHeader::new(hash, of.depth()).word();
+                if !is_place || !is_node || !is_header {
                     return Err(format!("line {line}, slot {slot} is none of its key {key:x?}"));
                 }
                 if is_live && !keys.insert(key.clone()) {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use farsight_base::prng::SplitMix64;
 use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_oracles::{Embedding as _, Identity};
+use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 use crate::Scenario;
 use crate::scenario::{self, Choice, PoolEngine, PoolShape, embedding_of};
@@ -61,8 +62,19 @@ const WAVE_WRITES: u64 = 250;
 /// Groups of every second trainer, each of a leaf, and of the others, which put them together again.
 const CONTRARY_GROUPS: [GroupSizes; 2] =
     [GroupSizes { leaves: 1, saved_min: usize::MAX }, GroupSizes { leaves: 16, saved_min: 1 }];
+/// Keys of a scenario whose index is split: of two partitions, each of which has 21 slots at first.
+const KEYS_OF_GROWTH: usize = 160;
 /// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
 const OPERATIONS: usize = 600;
+
+/// So many keys, each of which is in one of two partitions, or in the same one.
+fn keys_of_partitions(seed: u64, count: usize) -> Vec<Identity> {
+    let mut random = SplitMix64::new(seed ^ 0x6772_6f77);
+    let partitions = [(); 2].map(|()| random.below(HASH_PARTITIONS as u64) as usize);
+    let first = random.next_u64() >> 1;
+    let of_them = |key: &u64| partitions.contains(&KeyHash::of(&key.to_le_bytes()).partition());
+    (first..).filter(of_them).take(count).map(Identity).collect()
+}
 
 impl Scenario {
     /// Three kinds of fault in a pool, `count` of them from `special`.
@@ -156,6 +168,23 @@ impl Scenario {
 
     pub(crate) fn hashed_conditional(seed: u64) -> Self {
         Self::in_hash("hashed-conditional", seed, &[], 0).with_conditional_writes()
+    }
+
+    /// Keys of one or two partitions of FlexKV's index, which is split under all that strikes compute nodes:
+    /// for a moment, for long, or for good.
+    pub(crate) fn hashed_growth(seed: u64) -> Self {
+        let special: &[Choice] = [&DEATHS[..], &LEASES, &NETWORK, &[]][seed as usize % 4];
+        let plain = Self::in_hash("hashed-growth", seed, special, usize::from(!special.is_empty()));
+        let keys = keys_of_partitions(seed, KEYS_OF_GROWTH);
+        Self {
+            hot_keys: keys.len(),
+            // A few, so that most splits happen under load.
+            filled_keys: keys.len() / 8,
+            writes_percent: 70,
+            embedding: EightBytes::Plain,
+            keys,
+            ..plain
+        }
     }
 
     /// FlexKV's name leads to one table after another, or to none.

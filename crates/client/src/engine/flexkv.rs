@@ -7,7 +7,7 @@ use farsight_index::{Access, CacheStats, EngineError};
 use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, Stock,
 };
-use farsight_protocol::{ControlRequest, ObjectMemory, Space, TableId, TableInfo, TableLayout};
+use farsight_protocol::{ControlRequest, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout};
 
 use super::rolex::call_error;
 use super::{Attachment, ClientEngine, OpenedTable, Sharing};
@@ -94,6 +94,16 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
     ) -> CallResult<Vec<ObjectMemory>> {
         let (table, published, freed) = (self.table, published.to_vec(), freed.to_vec());
         let request = ControlRequest::ExchangeObjects { table, lines, count, published, freed };
+        self.nodes.ask(node, &request).map_err(call_error)
+    }
+
+    fn begin_split(&self, node: usize, partition: u16, subtable: u16) -> CallResult<SplitGrant> {
+        let request = ControlRequest::BeginSplit { table: self.table, partition, subtable };
+        self.nodes.ask(node, &request).map_err(call_error)
+    }
+
+    fn end_split(&self, node: usize, units: [u32; 2]) -> CallResult<()> {
+        let request = ControlRequest::EndSplit { table: self.table, units };
         self.nodes.ask(node, &request).map_err(call_error)
     }
 }

@@ -10,8 +10,7 @@ use super::{
 use crate::PAIR_VERSION_BITS;
 
 /// The first word of a bucket that keys choose: the highest bits of the hashes of all its keys, and how
-/// many. A word of zeros
-/// is that of a partition that was never split, which one says its place alone.
+/// many. A word of zeros is that of a partition's first subtable, which one says its place alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BucketHeader {
     depth: u32,
@@ -72,6 +71,15 @@ impl BucketHeader {
     #[must_use]
     pub fn new(hash: KeyHash, depth: u32) -> Self {
         Self { depth, prefix: hash.prefix(depth) }
+    }
+
+    /// The header of one half's buckets, of the subtable of this hash at `depth`.
+    ///
+    /// # Panics
+    /// As [`KeyHash::half`].
+    #[must_use]
+    pub fn of_half(hash: KeyHash, depth: u32, half: usize) -> Self {
+        Self { depth: depth + 1, prefix: hash.prefix(depth + 1) & !1 | half as u32 }
     }
 
     /// Its word.
@@ -155,12 +163,22 @@ impl<'a> CombinedBucket<'a> {
         })
     }
 
-    /// Live slots with this fingerprint, the lowest place first.
+    /// Slots with this fingerprint that are live, or were when they were sealed, the lowest place first.
     pub fn candidates(self, fingerprint: u8) -> impl Iterator<Item = Candidate> + 'a {
         self.slots().filter_map(move |(place, slot)| match slot.state() {
-            SlotState::Live(object) if object.fingerprint == fingerprint => Some(Candidate { place, object }),
+            SlotState::Live(object) | SlotState::Sealed(Some(object))
+                if object.fingerprint == fingerprint =>
+            {
+                Some(Candidate { place, object })
+            }
             _ => None,
         })
+    }
+
+    /// True if a slot is sealed: the subtable is being split, or was.
+    #[must_use]
+    pub fn is_sealed(self) -> bool {
+        self.slots().any(|(_, slot)| matches!(slot.state(), SlotState::Sealed(_)))
     }
 
     /// Slots that writers have for keys with this fingerprint, the lowest place first.

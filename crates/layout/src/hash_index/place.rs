@@ -62,6 +62,15 @@ impl KeyHash {
         (self.0 >> (u64::BITS - depth)) as u32
     }
 
+    /// The half of a subtable of this depth to which the key goes when it is split.
+    ///
+    /// # Panics
+    /// If no subtable of this depth is split.
+    #[must_use]
+    pub fn half(self, depth: u32) -> usize {
+        (self.prefix(depth + 1) & 1) as usize
+    }
+
     /// The key's combined buckets in a subtable; they differ.
     #[must_use]
     pub fn places(self, count: BucketCount) -> KeyPlaces {

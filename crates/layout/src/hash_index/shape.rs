@@ -1,22 +1,17 @@
-//! How a table's index is laid out on its nodes.
+//! How a table's index is laid out on one of its nodes.
 
-use super::{BucketCount, GROUP_BUCKETS, HASH_PARTITIONS, KeyHash};
+use super::{
+    BucketCount, DIRECTORY_LINES, GROUP_BUCKETS, HASH_PARTITIONS, HASH_SPLIT_BITS, Halves, KeyHash, Subtable,
+};
 
-/// The index of a table, as all nodes and compute nodes of the table know it: subtables of one size, those of
-/// a node one behind the other.
+/// The index of a table on one node: first the directories of the node's partitions, one behind the other,
+/// then *units* of one size, each of which holds a subtable. The first units are the partitions' subtables
+/// before any split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexShape {
     nodes: usize,
     buckets: BucketCount,
-}
-
-/// Where a key's subtable stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SubtablePlace {
-    /// The node, by its index.
-    pub node: usize,
-    /// The subtable's first line in the node's region.
-    pub first_line: u64,
+    units: u32,
 }
 
 /// A region has no room for an index.
@@ -32,7 +27,10 @@ pub struct IndexTooSmall {
 }
 
 impl IndexShape {
-    /// The index on so many nodes, each of which has so many lines for it.
+    /// The index of a table on so many nodes, on one that has so many lines for it.
+    ///
+    /// All lines are units when every partition has its most subtables: so a subtable has about one part in
+    /// `2^HASH_SPLIT_BITS` of a partition's lines.
     ///
     /// # Errors
     /// [`IndexTooSmall`].
@@ -40,15 +38,24 @@ impl IndexShape {
     /// # Panics
     /// Without nodes.
     pub fn new(nodes: usize, lines: u64) -> Result<Self, IndexTooSmall> {
-        let subtables = HASH_PARTITIONS.div_ceil(nodes) as u64;
-        let groups = lines / subtables / GROUP_BUCKETS as u64;
+        let partitions = HASH_PARTITIONS.div_ceil(nodes) as u64;
+        let needed_lines = Self::units_begin(nodes) + partitions * GROUP_BUCKETS as u64;
+        // Lines of a region have numbers of 32 bits.
+        let in_units = lines.min(u32::MAX.into()).saturating_sub(Self::units_begin(nodes));
+        let groups = (in_units / GROUP_BUCKETS as u64).div_ceil(partitions << HASH_SPLIT_BITS).max(1);
         let buckets = u32::try_from(groups * 2).unwrap_or(u32::MAX).min(BucketCount::MAX);
-        let buckets = BucketCount::new(buckets).map_err(|_| IndexTooSmall {
-            nodes,
-            needed_lines: subtables * GROUP_BUCKETS as u64,
-            got_lines: lines,
-        })?;
-        Ok(Self { nodes, buckets })
+        let buckets = BucketCount::new(buckets).expect("an even number in bounds");
+        let units = (in_units / u64::from(buckets.lines())) as u32;
+        if u64::from(units) < partitions {
+            return Err(IndexTooSmall { nodes, needed_lines, got_lines: lines });
+        }
+        Ok(Self { nodes, buckets, units })
+    }
+
+    /// The first line behind the directories at which a group begins.
+    fn units_begin(nodes: usize) -> u64 {
+        let directories = HASH_PARTITIONS.div_ceil(nodes) * DIRECTORY_LINES;
+        directories.next_multiple_of(GROUP_BUCKETS) as u64
     }
 
     /// Buckets of each subtable.
@@ -57,18 +64,71 @@ impl IndexShape {
         self.buckets
     }
 
-    /// Where a key's subtable stands.
+    /// Units of the node.
     #[must_use]
-    pub fn subtable(self, hash: KeyHash) -> SubtablePlace {
-        let (partition, lines) = (hash.partition(), u64::from(self.buckets.lines()));
-        let first_line = (partition / self.nodes) as u64 * lines;
-        SubtablePlace { node: partition % self.nodes, first_line }
+    pub fn units(self) -> u32 {
+        self.units
     }
 
-    /// The lines of a node's region in which a key's two combined buckets begin.
+    /// Partitions of the node, or one more: as many units are theirs before any split.
     #[must_use]
-    pub fn first_lines(self, hash: KeyHash) -> [u64; 2] {
-        let first_line = self.subtable(hash).first_line;
-        hash.places(self.buckets).first_lines.map(|line| first_line + u64::from(line))
+    pub fn partitions(self) -> u32 {
+        HASH_PARTITIONS.div_ceil(self.nodes) as u32
+    }
+
+    /// The node of a key, by its index.
+    #[must_use]
+    pub fn node_of(self, hash: KeyHash) -> usize {
+        hash.partition() % self.nodes
+    }
+
+    /// The first line of a partition's directory in its node's region.
+    #[must_use]
+    pub fn directory_line(self, partition: usize) -> u32 {
+        (partition / self.nodes * DIRECTORY_LINES) as u32
+    }
+
+    /// The first line of a unit.
+    #[must_use]
+    pub fn unit_line(self, unit: u32) -> u32 {
+        // Fits: `new` has counted units that end within lines of 32 bits.
+        Self::units_begin(self.nodes) as u32 + unit * self.buckets.lines()
+    }
+
+    /// The subtable of a partition before any split.
+    #[must_use]
+    pub fn root(self, partition: usize) -> Subtable {
+        Subtable::root((partition / self.nodes) as u32)
+    }
+
+    /// The key's subtable, as the words of its partition's directory have it. A word that is none of this
+    /// node's ends the way, at a subtable that is sealed.
+    #[must_use]
+    pub fn subtable(self, hash: KeyHash, word: impl Fn(usize) -> u64) -> Subtable {
+        let mut at = self.root(hash.partition());
+        while let Some(index) = at.directory_word()
+            && let Some(halves) = Halves::parse(word(index), self.units)
+        {
+            at = at.half(hash.half(at.depth()), halves);
+        }
+        at
+    }
+
+    /// The lines in which a key's two combined buckets begin.
+    #[must_use]
+    pub fn first_lines(self, hash: KeyHash, of: Subtable) -> [u32; 2] {
+        let first_line = self.unit_line(of.unit());
+        hash.places(self.buckets).first_lines.map(|line| first_line + line)
+    }
+
+    /// Where the slots of a line of some unit stand in the unit of this subtable. A split leaves each slot at
+    /// its place in the unit.
+    #[must_use]
+    pub fn line_in(self, of: Subtable, line: u32) -> u32 {
+        let (first_line, lines) = (self.unit_line(of.unit()), self.buckets.lines());
+        if (first_line..first_line + lines).contains(&line) {
+            return line;
+        }
+        first_line + line.saturating_sub(self.unit_line(0)) % lines
     }
 }

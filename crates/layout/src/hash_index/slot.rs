@@ -46,6 +46,8 @@ pub enum SlotState {
     Reserved(ObjectRef),
     /// An object stands there.
     Live(ObjectRef),
+    /// The subtable is being split, or was: this word does not change any more. It names what was live.
+    Sealed(Option<ObjectRef>),
     /// Nobody who keeps to the format wrote this word.
     Corrupt,
 }
@@ -93,12 +95,26 @@ impl HashSlot {
         Self(object.word() | 1 << SLOT_RESERVED_BIT)
     }
 
+    /// The word that this slot has from its subtable's split on: what is live stays named, what a writer has
+    /// reserved does not.
+    #[must_use]
+    pub fn sealed(self) -> Self {
+        let seal = 1 << SLOT_LIVE_BIT | 1 << SLOT_RESERVED_BIT;
+        match self.state() {
+            SlotState::Unused | SlotState::Reserved(_) => Self(seal),
+            SlotState::Live(_) | SlotState::Sealed(_) | SlotState::Corrupt => Self(self.0 | seal),
+        }
+    }
+
     /// What it says.
     #[inline]
     #[must_use]
     pub fn state(self) -> SlotState {
         if self.0 == 0 {
             return SlotState::Unused;
+        }
+        if self.0 == 1 << SLOT_LIVE_BIT | 1 << SLOT_RESERVED_BIT {
+            return SlotState::Sealed(None);
         }
         let place = ObjectPlace {
             offset_lines: (self.0 >> OFFSET_SHIFT) as u32,
@@ -110,6 +126,7 @@ impl HashSlot {
             _ if !place.is_sound() => SlotState::Corrupt,
             0b01 => SlotState::Reserved(object),
             0b10 => SlotState::Live(object),
+            0b11 => SlotState::Sealed(Some(object)),
             _ => SlotState::Corrupt,
         }
     }

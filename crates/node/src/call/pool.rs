@@ -59,6 +59,15 @@ impl Calls {
                     &freed,
                 )?);
             }
+            ControlRequest::BeginSplit { table, partition, subtable } => {
+                let objects = self.view.get(table)?.objects()?;
+                let who = (owner()?, state.compute_nodes().numbers());
+                let which = (usize::from(partition), u32::from(subtable));
+                answer.push_control(&objects.begin_split(who, which, self.now)?);
+            }
+            ControlRequest::EndSplit { table, units } => {
+                self.view.get(table)?.objects()?.end_split(owner()?, units);
+            }
             ControlRequest::Fence { coordinator, compute_node, seen } => {
                 let identity = Identity { coordinator: Epoch(coordinator), compute_node };
                 if state.compute_nodes().of(client)? == identity {

@@ -54,7 +54,8 @@ pub(super) struct Objects {
     resting_lines: u64,
     /// Memory of ended compute nodes that slots are reserved for.
     orphans: VecDeque<(ComputeNode, ObjectMemory)>,
-    given: u64,
+    /// Pieces of memory that are out.
+    out: u64,
     /// Pieces of uses that are to be looked at, the first ones.
     pieces_left: usize,
 }
@@ -68,7 +69,7 @@ impl Objects {
             resting: VecDeque::new(),
             resting_lines: 0,
             orphans: VecDeque::new(),
-            given: 0,
+            out: 0,
             pieces_left: 0,
         }
     }
@@ -113,7 +114,7 @@ impl Objects {
             let memory = ObjectMemory { offset_lines, lines, generation: of_memory.generation };
             self.held.insert(offset_lines, (owner, memory));
             given.push(memory);
-            self.given += 1;
+            self.out += 1;
         }
         Ok(given)
     }
@@ -135,6 +136,7 @@ impl Objects {
                 continue;
             }
             of_memory.out_lines = 0;
+            self.out -= 1;
             self.held.remove(&offset_lines);
             self.writer.give_back(BlockPlace {
                 space: self.writer.space().number(),
@@ -196,9 +198,9 @@ impl Objects {
         Some(memory.filter(|memory| !is_in_hand(memory)).collect())
     }
 
-    /// How often memory was given.
-    pub(super) fn given(&self) -> u64 {
-        self.given
+    /// Pieces of memory that are out and in nobody's hand.
+    pub(super) fn published(&self) -> u64 {
+        self.out.saturating_sub(self.held.len() as u64)
     }
 
     /// Lets memory begin anew whose uses nobody can have seen any more. A few of those that rest are looked

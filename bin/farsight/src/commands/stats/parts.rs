@@ -1,6 +1,6 @@
 //! The parts of tables on several nodes, or of engines whose nodes count no pairs.
 
-use farsight::{EngineKind, NodeStats, ServerUrl, SpaceStats, TableStats};
+use farsight::{EngineKind, HashIndexStats, NodeStats, ServerUrl, SpaceStats, TableStats};
 
 use crate::listing::listing;
 use crate::size;
@@ -18,7 +18,7 @@ pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Ta
         "leaves",
         "with a compute node",
         "orphaned",
-        "models",
+        "models, or hash index",
         "huge pages",
     ]);
     for (url, node) in urls.iter().zip(nodes) {
@@ -39,8 +39,11 @@ pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Ta
 }
 
 /// What a ROLEX table the coordinator keeps for compute nodes; what an XStore part's clients cache of it,
-/// and how far its training lags.
+/// and how far its training lags. Of a FlexKV table how its index has grown.
 fn models_text(table: &TableStats) -> String {
+    if let Some(index) = &table.hash_index {
+        return index_text(index);
+    }
     match &table.part {
         Some(part) => format!(
             "{} of {} pairs, {} sub-models wait",
@@ -62,6 +65,21 @@ fn is_untrained(table: &TableStats) -> bool {
     // The root line is there from the beginning.
     let has_models = table.meta.used > 1;
     engine.is_ok_and(|engine| !engine.nodes_train) && !has_models && table.leaves.used > TRAINED_LEAVES_MIN
+}
+
+fn index_text(index: &HashIndexStats) -> String {
+    format!(
+        "{} partitions, {} subtables after {} splits, depth at most {}\n{:.0} % of {} slots used; {} of {} units, {} rest",
+        index.partitions,
+        index.subtables,
+        index.splits,
+        index.depth_max,
+        100.0 * index.load_factor(),
+        index.slots,
+        index.used_units,
+        index.units,
+        index.resting_units
+    )
 }
 
 fn used_text(space: &SpaceStats) -> String {
