@@ -140,6 +140,206 @@ mod costs {
     }
 }
 
+/// The index is split while threads write, remove and read: the partitions that they write grow from the
+/// least table's one subtable to 64.
+mod growth {
+    use std::collections::HashMap;
+    use std::sync::Barrier;
+
+    use farsight::{Access, WriteOperation, WriteOutcome};
+    use farsight_base::prng::SplitMix64;
+    use farsight_base::sync::{AtomicU64, Ordering};
+    use farsight_conformance::engine::direct::SessionView;
+    use farsight_conformance::engine::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
+    use farsight_conformance::fabric::FabricUnderTest;
+    use farsight_layout::hash_index::{HASH_PARTITION_BITS, HASH_SPLIT_BITS, KeyHash};
+
+    use super::*;
+
+    /// An index with a group for each partition, and room for splits of a few.
+    const BYTES: u64 = 3 << 20;
+    const PARTITIONS: usize = 2;
+    const SUBTABLES: usize = PARTITIONS << HASH_SPLIT_BITS;
+    /// Keys of each of the deepest subtables, which have 21 slots: so two of them are more than one holds.
+    const KEYS_EACH: usize = 16;
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 40;
+    /// Keys of a thread's batch.
+    const BATCH: usize = 32;
+
+    /// As many keys of each of the deepest subtables of some partitions.
+    fn keys(random: &mut SplitMix64) -> Vec<u64> {
+        let first_partition = random.below((1 << HASH_PARTITION_BITS) - PARTITIONS as u64) as usize;
+        let mut of_each = vec![Vec::new(); SUBTABLES];
+        let mut missing = SUBTABLES * KEYS_EACH;
+        while missing > 0 {
+            let key = random.next_u64();
+            let hash = KeyHash::of(&key.to_le_bytes());
+            let subtable = hash.prefix(HASH_PARTITION_BITS + HASH_SPLIT_BITS) as usize;
+            let subtable = subtable.wrapping_sub(first_partition << HASH_SPLIT_BITS);
+            if let Some(keys) = of_each.get_mut(subtable).filter(|keys| keys.len() < KEYS_EACH) {
+                keys.push(key);
+                missing -= 1;
+            }
+        }
+        // In no order.
+        let mut keys = of_each.concat();
+        for index in (1..keys.len()).rev() {
+            keys.swap(index, random.below(index as u64 + 1) as usize);
+        }
+        keys
+    }
+
+    /// Subtables, partitions and splits of all nodes.
+    fn counted<F: FabricUnderTest>(pool: &PoolStore<F>) -> [u64; 3] {
+        let mut sums = [0; 3];
+        for node in pool.nodes() {
+            let index = node.stats().tables.pop().and_then(|table| table.hash_index).expect("a hash index");
+            let counts = [index.subtables.into(), index.partitions.into(), index.splits];
+            sums = std::array::from_fn(|count| sums[count] + counts[count]);
+        }
+        sums
+    }
+
+    fn an_index_grows_under_load<F: FabricUnderTest + Send + Sync>(subjects: impl IntoIterator<Item = F>) {
+        let mut random = SplitMix64::fresh();
+        let keys = keys(&mut random);
+        let pool = PoolStore::flexkv(subjects, BYTES);
+        let table = pool.table(8);
+        let partitions = 1 << HASH_PARTITION_BITS;
+        assert_eq!(counted(&pool), [partitions, partitions, 0]);
+        // A part of the keys is inserted by all threads; each of the others is one thread's.
+        let (contested, own) = keys.split_at(keys.len() / 4);
+        let (inserted, begin) = (AtomicU64::new(0), Barrier::new(THREADS));
+        let models: Vec<HashMap<u64, u64>> = std::thread::scope(|scope| {
+            let start = |thread: usize| {
+                let own: Vec<u64> = own.iter().copied().skip(thread).step_by(THREADS).collect();
+                let mut random = SplitMix64::new(random.next_u64());
+                let (table, begin, inserted) = (&table, &begin, &inserted);
+                scope.spawn(move || {
+                    let open = || table.session(Access::OneSided);
+                    begin.wait();
+                    // Relaxed: it is read when the threads have ended.
+                    inserted.fetch_add(insert_all(&mut open(), contested), Ordering::Relaxed);
+                    write_all(open, &own, &mut random)
+                })
+            };
+            let threads: Vec<_> = (0..THREADS).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+        });
+        assert_eq!(inserted.into_inner(), contested.len() as u64, "each was inserted once");
+        let mut session = table.session(Access::OneSided);
+        let contested = contested.iter().map(|key| (*key, *key));
+        for (key, value) in models.into_iter().flatten().chain(contested) {
+            let found = session.get(key).unwrap_or_else(|| panic!("{key:#x} is missing"));
+            assert_eq!(found.0, value.to_le_bytes(), "{key:#x}");
+        }
+        let splits = (SUBTABLES - PARTITIONS) as u64;
+        assert_eq!(counted(&pool), [partitions + splits, partitions, splits]);
+    }
+
+    /// Inserts each of these keys, as others do. Returns how many it was the first to insert.
+    fn insert_all(session: &mut SessionView, keys: &[u64]) -> u64 {
+        let mut inserted = 0;
+        for keys in keys.chunks(BATCH) {
+            let entries: Vec<_> = keys.iter().map(|key| (*key, key.to_le_bytes().to_vec())).collect();
+            let outcomes = session.write(WriteOperation::Insert, &entries);
+            inserted +=
+                outcomes.iter().filter(|outcome| matches!(outcome, WriteOutcome::Inserted(_))).count();
+        }
+        inserted as u64
+    }
+
+    /// Writes keys that nobody else writes, and checks what it reads. All of them are there in the end.
+    fn write_all(open: impl Fn() -> SessionView, own: &[u64], random: &mut SplitMix64) -> HashMap<u64, u64> {
+        let (mut session, mut model) = (open(), HashMap::new());
+        for round in 0..ROUNDS {
+            write_some(&mut session, own, &mut model, random);
+            check_some(&mut session, own, &model, random);
+            if round % 8 == 0 {
+                // One that knows no directory, and no address.
+                session = open();
+            }
+        }
+        for keys in own.chunks(BATCH) {
+            let entries: Vec<_> = keys.iter().map(|key| (*key, 0_u64.to_le_bytes().to_vec())).collect();
+            session.write(WriteOperation::Put, &entries);
+            model.extend(keys.iter().map(|key| (*key, 0)));
+        }
+        model
+    }
+
+    fn write_some(
+        session: &mut SessionView,
+        own: &[u64],
+        model: &mut HashMap<u64, u64>,
+        random: &mut SplitMix64,
+    ) {
+        let operation = [
+            WriteOperation::Put,
+            WriteOperation::Put,
+            WriteOperation::Insert,
+            WriteOperation::Update,
+            WriteOperation::Remove,
+        ][random.below(5) as usize];
+        let entries: Vec<(u64, Vec<u8>)> = (0..BATCH)
+            .map(|_| {
+                let key = own[random.below(own.len() as u64) as usize];
+                let value =
+                    if operation.has_value() { random.next_u64().to_le_bytes().to_vec() } else { Vec::new() };
+                (key, value)
+            })
+            .collect();
+        let outcomes = session.write(operation, &entries);
+        for ((key, value), outcome) in entries.into_iter().zip(outcomes) {
+            let known = model.contains_key(&key);
+            let stores = match operation {
+                WriteOperation::Insert => !known,
+                WriteOperation::Update => known,
+                WriteOperation::Remove => false,
+                _ => true,
+            };
+            let is_right = match outcome {
+                WriteOutcome::Inserted(_) => stores && !known,
+                WriteOutcome::Replaced(_) => stores && known,
+                WriteOutcome::Removed(_) => operation == WriteOperation::Remove && known,
+                WriteOutcome::Exists(_) => operation == WriteOperation::Insert && known,
+                WriteOutcome::Absent => !stores && !known,
+                _ => false,
+            };
+            assert!(is_right, "{operation:?} of {key:#x}, known: {known}, came to {outcome:?}");
+            if operation == WriteOperation::Remove {
+                model.remove(&key);
+            } else if stores {
+                model.insert(key, u64::from_le_bytes(value.try_into().expect("eight bytes")));
+            }
+        }
+    }
+
+    fn check_some(
+        session: &mut SessionView,
+        own: &[u64],
+        model: &HashMap<u64, u64>,
+        random: &mut SplitMix64,
+    ) {
+        let keys: Vec<u64> = (0..BATCH).map(|_| own[random.below(own.len() as u64) as usize]).collect();
+        for (key, found) in keys.iter().zip(session.multi_get(&keys)) {
+            let found = found.map(|stored| u64::from_le_bytes(stored.0.try_into().expect("eight bytes")));
+            assert_eq!(found, model.get(key).copied(), "{key:#x}");
+        }
+    }
+
+    #[test]
+    fn over_shared_memory() {
+        an_index_grows_under_load([Shm::new()]);
+    }
+
+    #[test]
+    fn over_tcp_and_two_nodes() {
+        an_index_grows_under_load([Tcp::default(), Tcp::default()]);
+    }
+}
+
 /// Scans are refused by the engine's name.
 #[test]
 fn what_needs_an_order_is_refused() {
