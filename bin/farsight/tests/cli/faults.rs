@@ -9,6 +9,8 @@ use crate::process::{Serve, program, start, url, wait};
 const NOTICE_MAX: Duration = Duration::from_secs(1);
 /// The same on a busy machine.
 const BUSY_NOTICE_MAX: Duration = Duration::from_secs(10);
+/// What no wait of a passing test comes near.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve_fails(socket: &std::path::Path) -> String {
     let mut command = program();
@@ -196,4 +198,39 @@ fn a_reader_that_has_enough_is_no_error() {
     scan.stdout.take().expect("stdout is piped").read_exact(&mut first_bytes).expect("the scan has begun");
     let ended = wait(scan);
     assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""));
+}
+
+/// Bytes of live blocks.
+fn live_bytes(serve: &Serve) -> u64 {
+    let stats: serde_json::Value = serde_json::from_str(&serve.ok(&["stats", "--json"])).expect("JSON");
+    stats["tables"][0]["blocks"]["live_bytes"].as_u64().expect("a number")
+}
+
+/// A load of long values is killed wherever it is: between two pieces, most of the time. What it had sent
+/// of a value is given back.
+#[test]
+fn a_process_that_is_killed_between_pieces_leaves_nothing() {
+    const LENGTH: usize = 12 << 20;
+    let serve = Serve::start();
+    serve.ok(&["create", "t", "--values", "blocks"]);
+    let lines: Vec<String> = (0..6).map(|key| format!("{key},{}\n", "long".repeat(LENGTH / 4))).collect();
+    let file = serve.file("long.csv", lines.concat().as_bytes());
+    let begun = Instant::now();
+    let mut load = start(&mut serve.command(&["load", "t", &file]));
+    while live_bytes(&serve) == 0 && load.try_wait().expect("a child").is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nothing came in {PATIENCE:?}");
+    }
+    load.kill().expect("a child can be killed");
+    load.wait().expect("a killed child ends");
+    let begun = Instant::now();
+    loop {
+        let pairs = serve.ok(&["scan", "t", "--print", "keys"]).lines().count();
+        let expected = pairs * (32 + LENGTH).next_multiple_of(64);
+        let got = live_bytes(&serve);
+        if got == expected as u64 {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{got} B are live, {expected} B of {pairs} pairs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
