@@ -12,6 +12,10 @@
 //! leaf's lock. A block that the cache names may be another leaf by now, far from the key. It is the leaf
 //! meant if the cache names it for its own low fence, too; otherwise the walk goes left.
 //!
+//! A walk that has gone far to the right has an old image, or nobody trains. So it looks for a newer one
+//! after [`RIGHTS_A_LOOK`] steps, and again after twice as many each time. If that one predicts another leaf,
+//! it goes on there. A walk of n steps looks fewer than log n times.
+//!
 //! The first leaf of a group of the newest directory is always in the chain. That of an older one may have
 //! been merged, and its block be any leaf. Then the walk fetches the newest directory and image and begins
 //! anew, after a pause. A trainer that merges such a leaf has seen a newer directory published, so what the
@@ -30,7 +34,7 @@ use farsight_layout::pool::LockWord;
 use farsight_protocol::LEASE_MAX;
 
 use crate::repair::Repair;
-use crate::{LeafPlace, RolexError, RolexSession};
+use crate::{LeafPlace, LearnedError, RolexError, RolexSession};
 
 /// How long a lock's word stands unchanged before its memory node is first asked to fence its holder. That
 /// begins the lease.
@@ -38,6 +42,8 @@ const ASK_AFTER: Duration = Duration::from_millis(50);
 
 /// Leaves that one operation looks at, at most.
 const STEPS_MAX: u32 = 1 << 20;
+/// Steps to the right before a walk first looks for a newer image.
+const RIGHTS_A_LOOK: u32 = 32;
 /// Times that an operation goes left before it begins at the first leaf of the group.
 const LEFTS_MAX: u32 = GROUP_LEAVES_MAX.ilog2() + 1;
 /// How long one operation waits for busy leaves, besides the longest lease that it is told of.
@@ -84,6 +90,8 @@ pub(crate) struct Walk<'s> {
     session: &'s RolexSession,
     key: u64,
     begun: Option<MonotonicNs>,
+    /// The leaf that was predicted.
+    origin: Option<LeafPlace>,
     steps: u32,
     pauses: u32,
     /// The leaf whose sibling is looked at now, and its lock when that was read.
@@ -100,6 +108,10 @@ pub(crate) struct Walk<'s> {
     patience: Duration,
     /// How often the walk went left.
     lefts: u32,
+    /// How often it went right.
+    rights: u32,
+    /// After so many times it looks for a newer image.
+    look_at: u32,
     has_walked: bool,
 }
 
@@ -109,6 +121,7 @@ impl<'s> Walk<'s> {
             session,
             key,
             begun: None,
+            origin: None,
             steps: 0,
             pauses: 0,
             before: None,
@@ -118,6 +131,8 @@ impl<'s> Walk<'s> {
             holder: None,
             patience: WAIT_MAX,
             lefts: 0,
+            rights: 0,
+            look_at: RIGHTS_A_LOOK,
             has_walked: false,
         }
     }
@@ -139,7 +154,8 @@ impl<'s> Walk<'s> {
 
     /// True if [`Walk::next`] names the leaf to look at after `at` at once, and waits for nothing.
     pub(crate) fn goes_on_at_once(&self, at: LeafPlace, seen: Seen) -> bool {
-        matches!(seen, Seen::Right { low, .. } if self.before.is_some() || self.is_meant(at, low))
+        self.rights + 1 < self.look_at
+            && matches!(seen, Seen::Right { low, .. } if self.before.is_some() || self.is_meant(at, low))
     }
 
     /// The leaf to look at after `at`, whose lock was `lock`.
@@ -151,8 +167,10 @@ impl<'s> Walk<'s> {
         seen: Seen,
     ) -> Result<LeafPlace, RolexError> {
         self.steps += 1;
-        let astray = |found| RolexError::Astray { key: self.key, place: at, steps: self.steps, found };
-        if self.steps > STEPS_MAX {
+        self.origin = self.origin.or(Some(at));
+        let (key, steps) = (self.key, self.steps);
+        let astray = |found| RolexError::Astray { key, place: at, steps, found };
+        if steps > STEPS_MAX {
             return Err(astray("no leaf that owns the key"));
         }
         match seen {
@@ -161,6 +179,10 @@ impl<'s> Walk<'s> {
             }
             Seen::Right { next, .. } => {
                 self.session.count(|counters| counters.sibling_steps += 1);
+                self.rights += 1;
+                if let Some(nearer) = self.nearer(slot).await? {
+                    return Ok(nearer);
+                }
                 let next = self.session.table().place(next).ok_or_else(|| astray("a sibling outside"))?;
                 self.before = Some((at, lock));
                 self.has_walked = true;
@@ -188,6 +210,31 @@ impl<'s> Walk<'s> {
             return low >= self.session.hints.boundary_of(self.key);
         }
         self.session.hints.names(low, at)
+    }
+
+    /// After enough steps to the right: the leaf that a newer directory or image predicts, if that is another
+    /// than that at which the walk began.
+    async fn nearer<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+    ) -> Result<Option<LeafPlace>, RolexError> {
+        if self.rights < self.look_at {
+            return Ok(None);
+        }
+        self.look_at = self.look_at.saturating_mul(2);
+        match self.session.hints.refresh(slot, self.key).await {
+            Err(LearnedError::Fabric(error)) => return Err(error.into()),
+            // What is replaced just now the next look finds.
+            Err(_) => return Ok(None),
+            Ok(()) => {}
+        }
+        let Some(predicted) = self.session.hints.predict(self.key) else { return Ok(None) };
+        if self.origin.is_some_and(|leaf| predicted.leaves().contains(&leaf)) {
+            return Ok(None);
+        }
+        let nearer = predicted.leaves()[predicted.likeliest()];
+        (self.before, self.origin, self.lefts, self.has_walked) = (None, Some(nearer), 0, false);
+        Ok(Some(nearer))
     }
 
     /// A leaf further left of the key than `at` and all before, at last the first one of its group. Behind

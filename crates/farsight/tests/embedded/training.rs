@@ -137,6 +137,25 @@ fn tables_come_and_go_meanwhile() {
     server.shutdown().expect("it stops");
 }
 
+/// A client whose model is of a table without pairs finds the newest one on the way of its first GET.
+#[test]
+fn a_long_way_looks_for_a_newer_model() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = builder().socket(socket(&directory)).start().expect("a server");
+    let client = Client::connect(server.url()).expect("a client connects");
+    create(&client, "t");
+    let mut old = session(&client, "t");
+    assert!(old.get(KEYS).expect("an answer").is_none());
+    let writer = Client::connect(server.url()).expect("a client connects");
+    fill(&mut session(&writer, "t"));
+    await_training(server.url(), "t");
+    let before = old.meters();
+    assert!(old.get(KEYS - 1).expect("an answer").is_some());
+    let reads = (old.meters() - before).reads;
+    // 32 leaves and then root, slot, directory, image and the leaf, where the chain has over 1,000 leaves.
+    assert!(reads <= 64, "{reads} READs");
+}
+
 /// Who trains is a client, and there is none while there is nothing to train.
 #[test]
 fn nobody_trains_without_a_table() {

@@ -421,3 +421,38 @@ pub(super) fn words_of(value: &[u8]) -> ValueWords {
     };
     value.chunks(8).map(word).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Writes;
+
+    /// A change of a leaf whose lock word is `lock`; what its WRITEs make of that word.
+    fn lock_words_written(value_bytes: usize, lock: LockWord) -> Vec<u64> {
+        let geometry = BlockGeometry::new(value_bytes).expect("a geometry");
+        let words = geometry.first_leaf();
+        let mut lines: Vec<Line> = words.as_chunks().0.iter().map(|words| Line(*words)).collect();
+        let mut leaf = LockedLeaf::new(&geometry, LeafNumber(0), &mut lines);
+        leaf.set_word(OWNER_WORD, lock.0);
+        let mut writes = Writes::default();
+        let (value, other) = (vec![1; value_bytes], vec![2; value_bytes]);
+        let slot = leaf.free_slot().expect("an empty leaf");
+        leaf.insert(slot, 5, 1, &value, &mut writes);
+        leaf.update(slot, 2, &other, &mut writes);
+        leaf.remove(slot, &mut writes);
+        leaf.compact(&mut writes);
+        let written = writes.iter().filter_map(|(_, first, words)| words.get(OWNER_WORD.checked_sub(first)?));
+        written.copied().collect()
+    }
+
+    /// A WRITE of a lock word that says *free* would take the lock of a session that has it by now.
+    #[test]
+    fn a_lock_word_that_says_free_is_not_written_with_what_lies_around_it() {
+        let held = LockWord::of(3, 4);
+        for value_bytes in [8, 16, 24, 56, 217] {
+            assert_eq!(lock_words_written(value_bytes, LockWord::FREE), [0; 0], "{value_bytes} B");
+            let written = lock_words_written(value_bytes, held);
+            assert!(!written.is_empty() && written.iter().all(|word| *word == held.0), "{value_bytes} B");
+        }
+    }
+}
