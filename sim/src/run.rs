@@ -44,9 +44,6 @@ use crate::trace::Trace;
 
 const ADDRESSES: &[&str] = &["sim://server"];
 pub(crate) const TABLE: &str = "table";
-/// Bytes of a FlexKV table on each node: an index that begins with the least subtables and has room for
-/// splits, and objects for more keys than there are.
-const HASHED_TABLE_BYTES: u64 = 8 << 20;
 /// No scenario lasts as long in virtual time.
 pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
 /// Entries of an operation, about: a scan has one for each key that it passes.
@@ -153,7 +150,7 @@ impl Scenario {
     /// Bytes of a pool's table on each of its nodes.
     pub(crate) fn pool_table_bytes(&self) -> u64 {
         match self.pool {
-            Some(shape) if shape.engine == PoolEngine::FlexKv => HASHED_TABLE_BYTES,
+            Some(shape) if shape.engine == PoolEngine::FlexKv => shape.hashed_bytes,
             _ => (self.leaves * self.leaf_lines() * LINE_BYTES) as u64,
         }
     }

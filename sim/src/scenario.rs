@@ -104,7 +104,13 @@ pub struct PoolShape {
     pub group_sizes: [GroupSizes; 2],
     /// Of the operations, one in so many is a process's last in its compute node: a new one joins.
     pub leaves_one_in: Option<u64>,
+    /// Bytes of a FlexKV table on each node.
+    pub hashed_bytes: u64,
 }
+
+/// Bytes of a FlexKV table whose memory is used again soon: an index of the least size, and objects for a few
+/// keys more than there are.
+pub(crate) const HASHED_BYTES: u64 = 1 << 20;
 
 /// A kind of fault: one occasion in so many, lasting up to so long.
 pub(crate) type Choice = (Fault, u64, u64);

@@ -285,7 +285,7 @@ fn few_keys(scenario: &mut Scenario) {
 
 #[test]
 fn a_reservation_and_a_look_at_once() {
-    assert_is_said(bug("ReadBesideReservation"), "hashed", few_keys, 1_000, "");
+    assert_is_said(bug("ReadBesideReservation"), "hashed", few_keys, 10_000, "");
 }
 
 /// An insert reads the overflow before a removal and the slot behind it.

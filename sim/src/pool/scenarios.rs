@@ -9,7 +9,7 @@ use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 use crate::Scenario;
-use crate::scenario::{self, Choice, PoolEngine, PoolShape, embedding_of};
+use crate::scenario::{self, Choice, HASHED_BYTES, PoolEngine, PoolShape, embedding_of};
 
 /// What strikes verbs, calls, compute nodes and memory nodes for a moment.
 const MOMENTARY: [Choice; 11] = [
@@ -64,6 +64,8 @@ const CONTRARY_GROUPS: [GroupSizes; 2] =
     [GroupSizes { leaves: 1, saved_min: usize::MAX }, GroupSizes { leaves: 16, saved_min: 1 }];
 /// Keys of a scenario whose index is split: of two partitions, each of which has 21 slots at first.
 const KEYS_OF_GROWTH: usize = 160;
+/// Bytes of the table of such a scenario: its index has room for the splits.
+const HASHED_BYTES_OF_GROWTH: u64 = 8 << 20;
 /// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
 const OPERATIONS: usize = 600;
 
@@ -87,6 +89,7 @@ impl Scenario {
             trainers: 1 + random.below(2) as usize,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
+            hashed_bytes: HASHED_BYTES,
         };
         let programs = 1 + random.below(4) as usize;
         Self {
@@ -109,6 +112,7 @@ impl Scenario {
             trainers: 0,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
+            hashed_bytes: HASHED_BYTES,
         };
         Self { pool: Some(shape), ..plain }
     }
@@ -123,6 +127,7 @@ impl Scenario {
             trainers: 0,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
+            hashed_bytes: HASHED_BYTES,
         };
         Self {
             pool: Some(shape),
@@ -183,6 +188,7 @@ impl Scenario {
             writes_percent: 70,
             embedding: EightBytes::Plain,
             keys,
+            pool: plain.pool.map(|shape| PoolShape { hashed_bytes: HASHED_BYTES_OF_GROWTH, ..shape }),
             ..plain
         }
     }
