@@ -32,7 +32,7 @@ impl Directories {
     pub(crate) fn note(&self, partition: usize, index: usize, word: u64) {
         if word != 0 {
             let words =
-                self.0[partition].get_or_init(|| Box::new([const { AtomicU64::new(0) }; DIRECTORY_WORDS]));
+                self.0[partition].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
             // Relaxed: as in `word`.
             words[index].store(word, Ordering::Relaxed);
         }
