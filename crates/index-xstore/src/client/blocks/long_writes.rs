@@ -76,7 +76,13 @@ impl XBlocks {
         for (number, (outcome, (key, operand))) in swapped.into_iter().zip(writes.iter()).enumerate() {
             // The answer had no room for the value before.
             if written.is_ok() && outcome == WriteOutcome::Failed(ErrorCode::OutOfResources) {
-                let (outcome, old) = self.swap_long(queues, key, operand)?;
+                let (outcome, old) = match self.swap_long(queues, key, operand) {
+                    // Later ones of the run were executed: a refusal is of this one alone.
+                    Err(XStoreError::Server(error)) if error.code != ErrorCode::Bug => {
+                        (WriteOutcome::Failed(error.code), Vec::new())
+                    }
+                    swapped => swapped?,
+                };
                 outcomes.push(outcome);
                 old_values.push(&old);
             } else {
