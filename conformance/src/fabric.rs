@@ -16,6 +16,7 @@ pub mod later;
 pub mod life;
 pub mod meters;
 pub mod pool;
+pub mod port;
 pub mod reads;
 pub mod shm;
 pub mod sim;

@@ -1,30 +1,55 @@
 //! TCP as a subject of the suites.
 
-use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use farsight_fabric::FabricError;
-use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost};
+use farsight_fabric_tcp::{ConnectOptions, ListenError, ListenOptions, TcpConnection, TcpHost};
 
 use super::FabricUnderTest;
+use super::port::{listen_at_own, own_address};
 
-/// A port of one test's own: the system's choice for its first server.
-#[derive(Default, Debug)]
-pub struct Tcp(OnceLock<SocketAddr>);
+/// A port of one test's own.
+#[derive(Debug)]
+pub struct Tcp(SocketAddr);
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self(own_address(Ipv4Addr::LOCALHOST.into()))
+    }
+}
+
+impl Tcp {
+    /// A server with these options.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn listen_with(&self, options: &ListenOptions) -> TcpHost {
+        let address = self.0.to_string();
+        listen_at_own(
+            || TcpHost::listen(&address, options),
+            |error| matches!(error, ListenError::InUse { .. }),
+        )
+    }
+
+    /// A client with these options.
+    ///
+    /// # Errors
+    /// Those of [`TcpConnection::connect`].
+    pub fn connect_with(&self, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
+        TcpConnection::connect(&self.0.to_string(), options)
+    }
+}
 
 impl FabricUnderTest for Tcp {
     type Host = TcpHost;
     type Connection = TcpConnection;
 
     fn listen(&self, format_version: u32) -> TcpHost {
-        let address = self.0.get().map_or("127.0.0.1:0".to_owned(), SocketAddr::to_string);
-        let host = TcpHost::listen(&address, &ListenOptions::new(format_version)).expect("a server");
-        self.0.get_or_init(|| host.local_address());
-        host
+        self.listen_with(&ListenOptions::new(format_version))
     }
 
     fn connect(&self, format_version: u32) -> Result<TcpConnection, FabricError> {
-        let address = self.0.get().expect("a server has listened").to_string();
-        TcpConnection::connect(&address, ConnectOptions::new(format_version))
+        self.connect_with(ConnectOptions::new(format_version))
     }
 }

@@ -4,13 +4,12 @@
 //! Tests run if `FARSIGHT_VERBS=1` asks for them, and then fail where there is no device: `cargo xtask
 //! softroce` boots a machine that has one.
 
-use std::net::TcpListener;
-
 use farsight_fabric::FabricError;
-use farsight_fabric_tcp::Tls;
-use farsight_fabric_verbs::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost};
+use farsight_fabric_tcp::{ListenError as AddressError, Tls};
+use farsight_fabric_verbs::{ConnectOptions, ListenError, ListenOptions, VerbsConnection, VerbsHost};
 
 use super::FabricUnderTest;
+use super::port::{listen_at_own, own_address};
 
 /// Pairs, or keys at a time, of which there are at least so many where a test has more: several batches, and
 /// a dozen leaves.
@@ -38,16 +37,15 @@ pub fn is_asked_for() -> bool {
 }
 
 impl Verbs {
-    /// An address that is free now: the tests listen at it again and again.
+    /// An address of its own: the tests listen at it again and again.
     ///
     /// # Panics
-    /// If the address is not this machine's.
+    /// If `FARSIGHT_VERBS_ADDRESS` is no IP address of this machine.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         let host = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
-        let listener = TcpListener::bind((host.as_str(), 0)).expect("an address of this machine");
-        Self::at(&listener.local_addr().expect("its address").to_string())
+        Self::at(&own_address(host.parse().expect("FARSIGHT_VERBS_ADDRESS: an IP address")).to_string())
     }
 
     /// Where a server listens already.
@@ -88,7 +86,8 @@ impl FabricUnderTest for Verbs {
             allow_plaintext: true,
             ..ListenOptions::new(format_version)
         };
-        VerbsHost::listen(&self.address, &options).expect("a server on an RDMA device")
+        let is_in_use = |error: &_| matches!(error, ListenError::Address(AddressError::InUse { .. }));
+        listen_at_own(|| VerbsHost::listen(&self.address, &options), is_in_use)
     }
 
     fn connect(&self, format_version: u32) -> Result<VerbsConnection, FabricError> {

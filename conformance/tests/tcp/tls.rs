@@ -1,10 +1,8 @@
 //! TLS: whom each side lets in, and the suite of the contract through it.
 
-use std::net::SocketAddr;
-use std::sync::OnceLock;
-
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::harness::{Ask, FORMAT, Running, call, request, ring_and_wait};
+use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric::{Connection as _, FabricError, Host as _, QueuePair as _};
 use farsight_fabric_tcp::{
     ConnectOptions, ListenError, ListenOptions, TcpConnection, TcpHost, Tls, TlsError,
@@ -17,13 +15,13 @@ const LOCALHOST: &str = "127.0.0.1";
 
 /// TCP through TLS as a subject of the suite.
 struct Secured {
-    address: OnceLock<SocketAddr>,
+    at: Tcp,
     tls: Tls,
 }
 
 impl Secured {
     fn new() -> Self {
-        Self { address: OnceLock::new(), tls: Authority::new().side(LOCALHOST) }
+        Self { at: Tcp::default(), tls: Authority::new().side(LOCALHOST) }
     }
 }
 
@@ -32,17 +30,15 @@ impl FabricUnderTest for Secured {
     type Connection = TcpConnection;
 
     fn listen(&self, format_version: u32) -> TcpHost {
-        let address = self.address.get().map_or("127.0.0.1:0".to_owned(), SocketAddr::to_string);
-        let options = ListenOptions { tls: Some(self.tls.clone()), ..ListenOptions::new(format_version) };
-        let host = TcpHost::listen(&address, &options).expect("a server");
-        self.address.get_or_init(|| host.local_address());
-        host
+        self.at
+            .listen_with(&ListenOptions { tls: Some(self.tls.clone()), ..ListenOptions::new(format_version) })
     }
 
     fn connect(&self, format_version: u32) -> Result<TcpConnection, FabricError> {
-        let address = self.address.get().expect("a server has listened").to_string();
-        let options = ConnectOptions { tls: Some(self.tls.clone()), ..ConnectOptions::new(format_version) };
-        TcpConnection::connect(&address, options)
+        self.at.connect_with(ConnectOptions {
+            tls: Some(self.tls.clone()),
+            ..ConnectOptions::new(format_version)
+        })
     }
 }
 
