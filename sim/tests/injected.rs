@@ -140,7 +140,6 @@ found! {
     a_torn_block: ChecksumSkipped in "blocks" within 1_000;
     a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
     a_key_inserted_twice: BucketsNotReadAgain in "hashed" within 20;
-    an_object_of_another_life: GenerationNotCompared in "hashed-stalls" within 10_000;
     slots_that_were_copied_and_not_sealed: SlotsNotSealed in "hashed-growth" within 100;
     halves_named_before_they_are_written: PublishedBeforeHalves in "hashed-growth" within 500;
     an_old_directory_trusted: OldDirectoryTrusted in "hashed-growth" within 100;
@@ -181,6 +180,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "LockWordReused",
     "OrphanFencedAtHome",
     "FullEndsStep",
+    "GenerationNotCompared",
     "UnusedImagesKept",
     "ReadBesideReservation",
     "ReservationsLeft",
@@ -283,9 +283,26 @@ fn few_keys(scenario: &mut Scenario) {
     (scenario.programs, scenario.writes_percent, scenario.is_weakest) = (4, 100, true);
 }
 
+/// A look is over before the reservation that was posted before it.
 #[test]
 fn a_reservation_and_a_look_at_once() {
-    assert_is_said(bug("ReadBesideReservation"), "hashed", few_keys, 10_000, "");
+    let slow_verbs = |scenario: &mut Scenario| {
+        few_keys(scenario);
+        scenario.rules = vec![Rule::always(Fault::SlowVerb, 4, 20_000)];
+    };
+    assert_is_said(bug("ReadBesideReservation"), "hashed", slow_verbs, 2_000, "");
+}
+
+/// Who stopped goes on with the slot that it read, whose object is another of the same key by now.
+#[test]
+fn an_object_of_another_life() {
+    let long_pauses = |scenario: &mut Scenario| {
+        few_keys(scenario);
+        scenario.keys.truncate(1);
+        (scenario.programs, scenario.writes_percent) = (6, 50);
+        scenario.rules = vec![Rule::always(Fault::PausedClient, 20, 1_000_000)];
+    };
+    assert_is_said(bug("GenerationNotCompared"), "hashed-stalls", long_pauses, 1_000, "");
 }
 
 /// An insert reads the overflow before a removal and the slot behind it.
