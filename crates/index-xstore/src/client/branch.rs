@@ -75,9 +75,9 @@ pub(super) fn child_index(words: &[AtomicU64], key: u64) -> usize {
 /// The group of the child that covers `key`. [`child_at_once`] needs it, and so does who prefetches what that
 /// reads.
 #[inline(always)]
-pub(super) fn group_at_once(lines: &BranchLines, key: u64, widest: Widest) -> usize {
+pub(super) fn group_at_once(lines: &BranchLines, key: u64, widest: Option<Widest>) -> usize {
     // The first word is the count.
-    passed(words_at_most_in_line(&lines[0], key, widest) >> 1)
+    passed_from::<1>(&lines[0], key, widest)
 }
 
 /// Asks for what [`child_at_once`] reads.
@@ -89,8 +89,8 @@ pub(super) fn prefetch_group(lines: &BranchLines, group: usize) {
 
 /// [`child`], whose group is known.
 #[inline(always)]
-pub(super) fn child_at_once(lines: &BranchLines, group: usize, key: u64, widest: Widest) -> u32 {
-    let place = passed(words_at_most_in_line(&lines[1 + group % GROUP_CHILDREN], key, widest));
+pub(super) fn child_at_once(lines: &BranchLines, group: usize, key: u64, widest: Option<Widest>) -> u32 {
+    let place = passed_from::<0>(&lines[1 + group % GROUP_CHILDREN], key, widest);
     let word = GROUP_CHILDREN / 2 * (group % 2) + place / 2;
     let pair = children_of(lines, group)[word % WORDS_PER_LINE].load(Ordering::Relaxed);
     (pair >> (32 * (place % 2))) as u32
@@ -102,10 +102,12 @@ fn children_of(lines: &BranchLines, group: usize) -> &SharedLine {
     &lines[1 + GROUP_CHILDREN + group % GROUP_CHILDREN / 2]
 }
 
-/// How many boundaries a key has passed, of a line whose boundaries that are not above it are bits. The least
-/// ones are: boundaries ascend.
+/// How many boundaries of a line a key has passed, of those from word `FIRST` on.
 #[inline(always)]
-fn passed(at_most: u32) -> usize {
+fn passed_from<const FIRST: usize>(line: &SharedLine, key: u64, widest: Option<Widest>) -> usize {
+    let Some(widest) = widest else { return count_to(&line[FIRST..], key) };
+    // Boundaries ascend: those that are not above the key are the first ones.
+    let at_most = words_at_most_in_line(line, key, widest) >> FIRST;
     (!at_most | 1 << COMPARED).trailing_zeros() as usize
 }
 
@@ -161,7 +163,7 @@ mod tests {
                     assert_eq!(child_index(&words, key), index, "{count} boundaries, key {key}");
                     assert_eq!(child(&words, key), 100 + index as u32);
                 }
-                if let Some(widest) = Widest::if_known() {
+                for widest in [None, Widest::if_known()] {
                     let lines = words.as_chunks().0.first_chunk().expect("the lines of a branch");
                     for key in boundaries.iter().flat_map(|key| [key - 1, *key]).chain([0, u64::MAX]) {
                         let group = group_at_once(lines, key, widest);
@@ -183,7 +185,7 @@ mod tests {
             for key in [0, 1, u64::MAX] {
                 assert!(child_index(&words, key) < BRANCH_CHILDREN_MAX);
                 child(&words, key);
-                if let Some(widest) = Widest::if_known() {
+                for widest in [None, Widest::if_known()] {
                     let lines = words.as_chunks().0.first_chunk().expect("the lines of a branch");
                     child_at_once(lines, group_at_once(lines, key, widest), key, widest);
                 }

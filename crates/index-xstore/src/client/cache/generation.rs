@@ -238,7 +238,7 @@ impl Generation {
     /// so that the lines of one key's branch are on their way while others are looked at. Asks for the
     /// sub-models, too. A place that takes a closer look stays as it is.
     pub(super) fn descend_all(&self, keys: &[u64], places: &mut [Place; BATCH], mut below: BatchKeys) {
-        let Some(widest) = Widest::if_known() else { return };
+        let widest = Widest::if_known();
         let mut branches: [Option<&BranchLines>; BATCH] = [None; BATCH];
         let mut groups = [0_u8; BATCH];
         for index in bits_of(below) {
