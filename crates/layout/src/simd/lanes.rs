@@ -83,7 +83,33 @@ pub fn lanes_above_in_line<const FIRST: usize>(line: &SharedLine, bound: u16, wi
 }
 
 fn lanes_at_most_portable(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
-    lanes.take_while(|index| lane(words, *index) <= bound).count() as u32
+    let bounds = u64::from(bound) * LANES_OF_ONE;
+    let first = lanes.start / LANES_PER_WORD;
+    // Lanes of the first word that are not looked at are not above.
+    let mut looked_at = u64::MAX << (16 * (lanes.start % LANES_PER_WORD));
+    for (word, index) in words[first..lanes.end.div_ceil(LANES_PER_WORD)].iter().zip(first..) {
+        // Relaxed: as in `lane`.
+        let above = lanes_above(word.load(Ordering::Relaxed), bounds) & looked_at;
+        if above != 0 {
+            let index = LANES_PER_WORD * index + above.trailing_zeros() as usize / 16;
+            return (index.min(lanes.end) - lanes.start) as u32;
+        }
+        looked_at = u64::MAX;
+    }
+    lanes.len() as u32
+}
+
+/// A one in each lane of a word.
+const LANES_OF_ONE: u64 = u64::MAX / u16::MAX as u64;
+
+/// The lanes of `word` that are above those of `bounds`: the highest bit of each.
+#[inline(always)]
+const fn lanes_above(word: u64, bounds: u64) -> u64 {
+    const HIGHEST: u64 = LANES_OF_ONE << 15;
+    // No lane borrows of the next: each of the minuend's has its highest bit, none of the subtrahend's.
+    let differences = (bounds | HIGHEST) - (word & !HIGHEST);
+    let at_most = (bounds & !word) | (!(bounds ^ word) & differences);
+    !at_most & HIGHEST
 }
 
 /// The lanes that are at most `bound`, one bit each, without a branch for their number.
