@@ -97,15 +97,10 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
         }
         Request::WriteValues { table, operation, entries } => {
             Request::begin_write_values(&mut frame, table, operation, entries.len());
-            for entry in entries.iter() {
-                ValueEntries::push(&mut frame, entry);
-            }
-            assert_eq!(entries.iter().count(), entries.len(), "entries announced, and there");
+            push_values(&mut frame, entries);
         }
         Request::StageValue { table, piece } => {
-            let end = piece.offset as usize + piece.piece.len();
-            assert!(!piece.piece.is_empty() && end <= piece.value_bytes as usize, "{end} of {piece:?}");
-            assert!(piece.piece.len().is_multiple_of(8) || end == piece.value_bytes as usize);
+            check_piece(piece);
             Request::stage_value(&mut frame, table, piece);
         }
         Request::WriteStaged { table, write } => Request::write_staged(&mut frame, table, write),
@@ -113,8 +108,30 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::fetch_value(&mut frame, table, number, key, offset);
         }
         Request::LetGo { table, number } => Request::let_go(&mut frame, table, number),
+        Request::LoadValues { table, last, piece, entries } => {
+            let piece = u32::try_from(piece).expect("a piece's number has 32 bits");
+            Request::begin_load_values(&mut frame, table, last, piece, entries.len());
+            push_values(&mut frame, entries);
+        }
+        Request::LoadLong { table, part } => {
+            check_piece(part);
+            Request::load_long(&mut frame, table, part);
+        }
     }
     frame
+}
+
+fn push_values(frame: &mut Vec<u8>, entries: ValueEntries<'_>) {
+    for entry in entries.iter() {
+        ValueEntries::push(frame, entry);
+    }
+    assert_eq!(entries.iter().count(), entries.len(), "entries announced, and there");
+}
+
+fn check_piece(piece: ValuePiece<'_>) {
+    let end = piece.offset as usize + piece.piece.len();
+    assert!(!piece.piece.is_empty() && end <= piece.value_bytes as usize, "{end} of {piece:?}");
+    assert!(piece.piece.len().is_multiple_of(8) || piece.is_last());
 }
 
 fn push_all(frame: &mut Vec<u8>, entries: WriteEntries<'_>) {
@@ -139,7 +156,7 @@ pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
 /// A well-formed frame of an operation on that table.
 pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
-    match source.below(11) {
+    match source.below(12) {
         0 => {
             let count = source.below(OPERATIONS_MAX + 1);
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
@@ -175,13 +192,14 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
         8 => {
             let (operation, count) = (WriteOperation::ALL[source.below(3)], source.below(100));
             Request::begin_write_values(&mut frame, table, operation, count);
-            for _ in 0..count {
-                let (key, hint, value_bytes) = (source.key(), LeafNumber(source.half()), source.below(600));
-                let entry = WriteEntry { key, hint, value: &source.value(value_bytes) };
-                ValueEntries::push(&mut frame, entry);
-            }
+            push_values_recipe(&mut frame, source, count);
         }
         9 => in_pieces(&mut frame, table, source),
+        10 => {
+            let (last, piece, count) = (source.below(2) == 1, source.half(), source.below(100));
+            Request::begin_load_values(&mut frame, table, last, piece, count);
+            push_values_recipe(&mut frame, source, count);
+        }
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));
@@ -203,7 +221,12 @@ fn in_pieces(frame: &mut Vec<u8>, table: TableId, source: &mut Source<'_>) {
                 if source.below(2) == 0 { (whole, 0) } else { (whole.next_multiple_of(8), source.below(9)) };
             let [value_bytes, offset] = [before + piece_bytes + behind, before].map(|bytes| bytes as u32);
             let piece = &source.value(piece_bytes)[..];
-            Request::stage_value(frame, table, ValuePiece { number, key, value_bytes, offset, piece });
+            let piece = ValuePiece { number, key, value_bytes, offset, piece };
+            if number.is_multiple_of(2) {
+                Request::stage_value(frame, table, piece);
+            } else {
+                Request::load_long(frame, table, piece);
+            }
         }
         1 => {
             let able: Vec<_> =
@@ -217,6 +240,13 @@ fn in_pieces(frame: &mut Vec<u8>, table: TableId, source: &mut Source<'_>) {
         }
         2 => Request::let_go(frame, table, source.key()),
         _ => Request::fetch_value(frame, table, source.key(), source.key(), source.word()),
+    }
+}
+
+fn push_values_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize) {
+    for _ in 0..count {
+        let (key, hint, value_bytes) = (source.key(), LeafNumber(source.half()), source.below(600));
+        ValueEntries::push(frame, WriteEntry { key, hint, value: &source.value(value_bytes) });
     }
 }
 

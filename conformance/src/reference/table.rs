@@ -109,8 +109,8 @@ impl ReferenceTable {
     fn load(&self, piece: Piece<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
         let begin = || Collected::new(&self.contents);
         let loaded = self.loading.take(&self.name, call.client, piece, begin)?;
-        call.answer.set(piece.entries.len() as u32, loaded);
-        Ok(Executed::operations(piece.entries.len() as u64))
+        call.answer.set(piece.pairs(), loaded);
+        Ok(Executed::operations(piece.pairs().into()))
     }
 }
 
@@ -127,7 +127,7 @@ impl HostedTable for ReferenceTable {
             }
             Request::Write { operation, entries, .. } => Ok(self.write(operation, entries, call.answer)),
             Request::BulkLoad { last, piece, entries, .. } => {
-                self.load(Piece { number: piece, last, entries }, call)
+                self.load(Piece::of_one_size(piece, last, entries), call)
             }
             Request::GetValues { .. }
             | Request::ScanValues { .. }
@@ -135,7 +135,9 @@ impl HostedTable for ReferenceTable {
             | Request::StageValue { .. }
             | Request::WriteStaged { .. }
             | Request::FetchValue { .. }
-            | Request::LetGo { .. } => {
+            | Request::LetGo { .. }
+            | Request::LoadValues { .. }
+            | Request::LoadLong { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
             Request::Lookup { .. }

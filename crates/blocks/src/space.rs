@@ -129,6 +129,12 @@ impl BlockSpace {
         }
     }
 
+    /// Gives a place back of which no reader can know: nothing was published.
+    pub fn give_back(&self, place: BlockPlace) {
+        self.count_out(place);
+        self.free(place);
+    }
+
     /// Where its bytes are.
     #[must_use]
     pub fn stats(&self) -> BlockStats {
@@ -218,7 +224,7 @@ impl BlockSpace {
     }
 
     /// Makes the memory of a place free, at once.
-    pub(crate) fn free(&self, place: BlockPlace) {
+    fn free(&self, place: BlockPlace) {
         match Size::of(place.lines) {
             Size::Class(class) => self.free_in_class(class, place.offset_lines),
             Size::Pages(pages) => lock(&self.pages).give_back(place.offset_lines / PAGE_LINES, pages),
@@ -256,7 +262,7 @@ impl BlockSpace {
     }
 
     /// Counts a block that is live no more. Returns the lines of those that are.
-    pub(crate) fn count_out(&self, place: BlockPlace) -> u64 {
+    fn count_out(&self, place: BlockPlace) -> u64 {
         if place.lines >= REFERENCE_LINES_LONG {
             lock(&self.long_blocks).remove(&place.offset_lines);
         }

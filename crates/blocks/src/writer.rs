@@ -59,8 +59,7 @@ impl BlockWriter {
 
     /// Gives a place back of which no reader can know: nothing was published.
     pub fn give_back(&mut self, place: BlockPlace) {
-        self.space.count_out(place);
-        self.space.free(place);
+        self.space.give_back(place);
     }
 
     fn take_ready(&mut self, class: usize) -> Result<u64, NoRoom> {

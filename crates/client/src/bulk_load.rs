@@ -1,17 +1,24 @@
-//! A bulk load: ascending pairs into an empty table, in pieces as long as the fabric carries.
+//! A bulk load: ascending pairs into an empty table, in pieces as long as the fabric carries. A value that
+//! no piece carries goes in parts, a piece each. Where pairs have deadlines, they stay as long as the table
+//! says.
 //!
 //! Invariant: the pieces that were sent hold ascending keys; the table shows none of them before the last
 //! piece has been acknowledged, and then all.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_base::LeafNumber;
 use farsight_fabric::QueuePair;
-use farsight_protocol::{HEADER_BYTES, Reply, Request, TableId, TableInfo, WriteEntries, WriteEntry, padded};
+use farsight_protocol::{
+    Expiry, HEADER_BYTES, PIECE_HEAD_BYTES, Reply, Request, TableId, TableInfo, ValueEntries, ValueKind,
+    ValuePiece, WriteEntries, WriteEntry, padded,
+};
 
-use crate::LoadError;
 use crate::backend::Backend;
 use crate::call::call;
+use crate::server_time::ServerTime;
+use crate::{Lifetime, LoadError};
 
 /// Bytes of an entry before its value: key and hint.
 const ENTRY_HEAD_BYTES: usize = 16;
@@ -20,7 +27,7 @@ const ENTRY_HEAD_BYTES: usize = 16;
 struct Pieces {
     table: TableId,
     name: String,
-    value_bytes: usize,
+    values: ValueKind,
     /// The entries of the piece being filled.
     entries: Vec<u8>,
     entry_count: usize,
@@ -35,7 +42,7 @@ impl Pieces {
         Self {
             table: table.id,
             name: table.definition.name.clone(),
-            value_bytes: table.definition.values.leaf_bytes(),
+            values: table.definition.values,
             entries: Vec::new(),
             entry_count: 0,
             frame: Vec::new(),
@@ -52,12 +59,43 @@ impl Pieces {
 
     /// Adds a pair that may follow; sends a piece when one is full.
     fn push<Q: QueuePair>(&mut self, queue: &mut Q, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        let entry_bytes = ENTRY_HEAD_BYTES + padded(self.value_bytes);
-        if HEADER_BYTES + self.entries.len() + entry_bytes > Q::MESSAGE_BYTES_MAX {
+        let entry_bytes = if self.values.are_blocks() {
+            ValueEntries::entry_bytes(value.len())
+        } else {
+            ENTRY_HEAD_BYTES + padded(value.len())
+        };
+        if self.entry_count > 0 && HEADER_BYTES + self.entries.len() + entry_bytes > Q::MESSAGE_BYTES_MAX {
             self.send(queue, false)?;
         }
-        WriteEntries::push(&mut self.entries, WriteEntry { key, hint: LeafNumber::NONE, value });
+        if HEADER_BYTES + entry_bytes > Q::MESSAGE_BYTES_MAX {
+            return self.send_in_parts(queue, key, value);
+        }
+        let entry = WriteEntry { key, hint: LeafNumber::NONE, value };
+        if self.values.are_blocks() {
+            ValueEntries::push(&mut self.entries, entry);
+        } else {
+            WriteEntries::push(&mut self.entries, entry);
+        }
         self.entry_count += 1;
+        Ok(())
+    }
+
+    /// Sends a pair that no piece carries, with nothing before it that waits.
+    fn send_in_parts<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        value: &[u8],
+    ) -> Result<(), LoadError> {
+        // In whole words.
+        let part_bytes = (Q::MESSAGE_BYTES_MAX - PIECE_HEAD_BYTES) / 8 * 8;
+        let value_bytes = u32::try_from(value.len()).expect("a value that the table allows");
+        for (index, piece) in value.chunks(part_bytes).enumerate() {
+            let (number, offset) = (self.piece.into(), (index * part_bytes) as u32);
+            let part = ValuePiece { number, key, value_bytes, offset, piece };
+            Request::load_long(&mut self.frame, self.table, part);
+            self.call(queue, part.is_last().into())?;
+        }
         Ok(())
     }
 
@@ -68,8 +106,21 @@ impl Pieces {
 
     fn send<Q: QueuePair>(&mut self, queue: &mut Q, last: bool) -> Result<(), LoadError> {
         let (piece, count) = (self.piece, self.entry_count);
-        Request::begin_bulk_load(&mut self.frame, self.table, last, piece, count, self.value_bytes);
+        if self.values.are_blocks() {
+            Request::begin_load_values(&mut self.frame, self.table, last, piece, count);
+        } else {
+            let value_bytes = self.values.leaf_bytes();
+            Request::begin_bulk_load(&mut self.frame, self.table, last, piece, count, value_bytes);
+        }
         self.frame.extend_from_slice(&self.entries);
+        self.call(queue, count as u64)?;
+        self.entries.clear();
+        self.entry_count = 0;
+        Ok(())
+    }
+
+    /// Sends the frame, a piece that ends so many pairs.
+    fn call<Q: QueuePair>(&mut self, queue: &mut Q, pairs: u64) -> Result<(), LoadError> {
         let name = || self.name.clone();
         call(queue, &self.frame, &mut self.reply).map_err(|source| LoadError::Fabric {
             table: name(),
@@ -79,9 +130,7 @@ impl Pieces {
         Reply::decode(&self.reply)
             .map_err(|source| LoadError::Decode { table: name(), source })?
             .map_err(|source| LoadError::Refused { table: name(), source })?;
-        self.acknowledged += count as u64;
-        self.entries.clear();
-        self.entry_count = 0;
+        self.acknowledged += pairs;
         self.piece += 1;
         Ok(())
     }
@@ -102,9 +151,9 @@ pub trait Load: Send {
     fn finish(self: Box<Self>) -> Result<(), LoadError>;
 }
 
-/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty, unless values have
-/// any length: such pairs are written as they come. It belongs to one epoch of every node and ends with that:
-/// what was sent is gone then.
+/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
+/// epoch of every node and ends with that: what was sent is gone then. (A table that keeps no order is filled
+/// by writes, which show as they come.)
 pub struct BulkLoad {
     info: Arc<TableInfo>,
     previous: Option<u64>,
@@ -139,7 +188,7 @@ impl BulkLoad {
     }
 
     /// Sends what is left and makes the pairs visible: all at once, or an XStore-D table's part by part.
-    /// Pairs whose values have any length are visible as soon as they are sent. Returns their number.
+    /// Returns their number.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -158,20 +207,27 @@ pub(crate) struct CallsLoad<Q> {
     parts: Vec<Pieces>,
     /// The part that takes pairs now.
     part: usize,
+    /// How pairs end, and the nodes' time, if they have deadlines.
+    expiry: Option<(Expiry, ServerTime)>,
+    /// What is stored of a value behind its deadline.
+    stored: Vec<u8>,
     /// The queue pairs end with it.
     _backend: Arc<dyn Backend>,
 }
 
 impl<Q: QueuePair> CallsLoad<Q> {
-    /// Of the table whose parts are described so, one a queue pair.
+    /// Of the table whose parts are described so, one a queue pair. `time` is that of its nodes, if its pairs
+    /// have deadlines.
     pub(crate) fn new(
         parts: &[TableInfo],
+        time: Option<ServerTime>,
         boundaries: Arc<[u64]>,
         queues: Vec<Q>,
         backend: Arc<dyn Backend>,
     ) -> Self {
+        let expiry = parts[0].definition.values.expiry().zip(time);
         let parts = parts.iter().map(Pieces::new).collect();
-        Self { queues, boundaries, parts, part: 0, _backend: backend }
+        Self { queues, boundaries, parts, part: 0, expiry, stored: Vec::new(), _backend: backend }
     }
 
     /// A part's error, which knows of that part's pairs alone.
@@ -193,7 +249,17 @@ impl<Q: QueuePair + Send> Load for CallsLoad<Q> {
             self.part += 1;
         }
         let part = self.part;
-        let pushed = self.parts[part].push(&mut self.queues[part], key, value);
+        let stored = match self.expiry {
+            None => value,
+            Some((expiry, time)) => {
+                let deadline = Lifetime::OfTable.deadline(expiry, time.now_ms(Instant::now()));
+                self.stored.clear();
+                self.stored.extend_from_slice(&deadline.to_bytes());
+                self.stored.extend_from_slice(value);
+                &self.stored
+            }
+        };
+        let pushed = self.parts[part].push(&mut self.queues[part], key, stored);
         pushed.map_err(|error| self.with_all_pairs(part, error))
     }
 

@@ -188,25 +188,14 @@ impl<C: Connection> OpenedTable<'_, C> {
     /// As [`OpenedTable::attach`].
     pub fn load_by_calls(&self, boundaries: Arc<[u64]>) -> Result<Box<dyn Load>, CatalogueError> {
         let backend = Arc::clone(self.nodes);
-        Ok(Box::new(CallsLoad::new(self.parts(), boundaries, self.queues()?, backend)))
-    }
-
-    /// A load by writes of `engine`, for tables that take no other. Pairs show as they are written.
-    ///
-    /// # Errors
-    /// As [`OpenedTable::attach`].
-    pub fn load_by_writes<E: Ordered<C::Queue> + 'static>(
-        &self,
-        engine: E,
-    ) -> Result<Box<dyn Load>, CatalogueError> {
-        let Attachment(operations) = self.attach(engine)?;
         let has_deadlines = self.info().definition.values.expiry().is_some();
         let time = has_deadlines.then(|| self.nodes.times()).transpose()?;
         let time = time.map(|times| ServerTime::new(&times));
-        Ok(Box::new(WritesLoad::new(self.info(), operations, time, true)))
+        Ok(Box::new(CallsLoad::new(self.parts(), time, boundaries, self.queues()?, backend)))
     }
 
-    /// The same of an engine that keeps no order, which finds out of each key by itself whether it is there.
+    /// A load by writes of an engine that keeps no order, for tables that take no other. Pairs show as they
+    /// are written.
     ///
     /// # Errors
     /// As [`OpenedTable::attach`].
@@ -215,7 +204,7 @@ impl<C: Connection> OpenedTable<'_, C> {
         engine: E,
     ) -> Result<Box<dyn Load>, CatalogueError> {
         let Attachment(operations) = self.attach_unordered(engine)?;
-        Ok(Box::new(WritesLoad::new(self.info(), operations, None, false)))
+        Ok(Box::new(WritesLoad::new(self.info(), operations)))
     }
 
     fn queues(&self) -> Result<Vec<C::Queue>, FabricError> {

@@ -8,7 +8,8 @@ use crate::Key;
 
 /// A bulk load under way: many times faster than puts. The table must be empty (in a pool, one that never had
 /// a pair) and the pairs sorted. The table shows nothing until [`BulkLoad::finish`] has returned; dropped
-/// before that, the load leaves it empty. Only pairs whose values have any length are written as they come.
+/// before that, the load leaves it empty. A table that keeps no order is filled by writes: its pairs show as
+/// they come.
 pub struct BulkLoad<K> {
     load: farsight_client::BulkLoad,
     key: PhantomData<fn(K)>,

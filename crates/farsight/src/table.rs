@@ -111,8 +111,8 @@ impl<K: Key> Table<K> {
         AsyncTable::new(self.name(), self.inner.session(options.access)?)
     }
 
-    /// Begins a bulk load of ascending keys into this table, which must be empty. Pairs whose values have any
-    /// length are written as they come.
+    /// Begins a bulk load of ascending keys into this table, which must be empty. Pairs that may end stay as
+    /// long as the table says.
     ///
     /// # Errors
     /// As [`Table::session`].

@@ -128,6 +128,10 @@ pub trait LeafFormat: Send + Sync {
     /// done.
     fn clear_unnamed(&self, words: &[AtomicU64]);
 
+    /// Gives back what these values name, one behind the other, which no reader has seen: they are not
+    /// stored.
+    fn let_go(&self, _values: &[u8]) {}
+
     /// Latches the leaf in `words`; `None` if `attempts` did not suffice.
     fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<Self::Latched<'a>>;
 }

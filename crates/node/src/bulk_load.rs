@@ -1,14 +1,15 @@
 //! Bulk load by pieces: the state between the calls of one load, whatever the table's engine.
 //!
 //! Invariant: a table has at most one load. Its pieces come from one client, in order, and nothing of them is
-//! visible before the last. A load that ends early gives back what it holds. It ends by a refused piece, by
+//! visible before the last. A load that ends early gives back what it holds. A value that no message carries
+//! is gathered from parts, pieces in a row, and pushed with its last one. It ends by a refused piece, by
 //! piece zero of another load, by a write to the table, which is not empty then, and with its client.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_protocol::{ErrorCode, ServerError, WriteEntries};
+use farsight_protocol::{ErrorCode, ServerError, ValueEntries, ValuePiece, WriteEntries, WriteEntry};
 
 use crate::table_name::TableName;
 
@@ -34,8 +35,45 @@ pub struct Piece<'a> {
     pub number: u64,
     /// True for the last.
     pub last: bool,
-    /// Its pairs.
-    pub entries: WriteEntries<'a>,
+    entries: PieceEntries<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum PieceEntries<'a> {
+    OfOneSize(WriteEntries<'a>),
+    OfAnyLength(ValueEntries<'a>),
+    /// A part of one pair's value.
+    Part(ValuePiece<'a>),
+}
+
+impl<'a> Piece<'a> {
+    /// Pairs whose values have one size.
+    #[must_use]
+    pub fn of_one_size(number: u64, last: bool, entries: WriteEntries<'a>) -> Self {
+        Self { number, last, entries: PieceEntries::OfOneSize(entries) }
+    }
+
+    /// Pairs whose values have any length.
+    #[must_use]
+    pub fn of_any_length(number: u64, last: bool, entries: ValueEntries<'a>) -> Self {
+        Self { number, last, entries: PieceEntries::OfAnyLength(entries) }
+    }
+
+    /// A part of a pair's value. It is no load's last piece.
+    #[must_use]
+    pub fn of_long_value(part: ValuePiece<'a>) -> Self {
+        Self { number: part.number, last: false, entries: PieceEntries::Part(part) }
+    }
+
+    /// Pairs that it ends.
+    #[must_use]
+    pub fn pairs(&self) -> u32 {
+        match &self.entries {
+            PieceEntries::OfOneSize(entries) => entries.len() as u32,
+            PieceEntries::OfAnyLength(entries) => entries.len() as u32,
+            PieceEntries::Part(part) => part.is_last().into(),
+        }
+    }
 }
 
 /// A table's load, if one is under way.
@@ -49,7 +87,15 @@ struct Load<L> {
     client: ClientId,
     next_piece: u64,
     pairs: u64,
+    /// The value of which parts have come.
+    gathered: Option<Gathered>,
     loader: L,
+}
+
+struct Gathered {
+    key: u64,
+    value_bytes: u32,
+    value: Vec<u8>,
 }
 
 impl<L> Default for Loading<L> {
@@ -85,7 +131,7 @@ impl<L: Loader> Loading<L> {
             former if number == 0 => {
                 // An earlier load gives back what it holds before this one looks whether the table is new.
                 drop(former);
-                Load { client, next_piece: 0, pairs: 0, loader: begin().map_err(refused)? }
+                Load { client, next_piece: 0, pairs: 0, gathered: None, loader: begin().map_err(refused)? }
             }
             Some(load) if load.client == client && load.next_piece == number => load,
             other => {
@@ -142,12 +188,49 @@ impl<L: Loader> Loading<L> {
 impl<L: Loader> Load<L> {
     /// Takes the piece's pairs. Returns the pairs so far, and the load unless this was the last piece.
     fn advance(mut self, piece: Piece<'_>) -> Result<(u64, Option<Self>), ServerError> {
-        for entry in piece.entries.iter() {
-            self.loader.push(entry.key, entry.value)?;
+        if let PieceEntries::Part(part) = piece.entries {
+            self.gather(part)?;
+        } else if let Some(Gathered { key, value_bytes, value }) = &self.gathered {
+            let text = format!("expected a part of key {key} from byte {} of {value_bytes} on", value.len());
+            return Err(ServerError::new(ErrorCode::BadLoad, text));
         }
-        self.pairs += piece.entries.len() as u64;
+        match piece.entries {
+            PieceEntries::OfOneSize(entries) => self.push_all(entries.iter())?,
+            PieceEntries::OfAnyLength(entries) => self.push_all(entries.iter())?,
+            PieceEntries::Part(_) => {}
+        }
+        self.pairs += u64::from(piece.pairs());
         self.next_piece += 1;
         if piece.last { Ok((self.loader.finish()?, None)) } else { Ok((self.pairs, Some(self))) }
+    }
+
+    fn push_all<'e>(&mut self, entries: impl Iterator<Item = WriteEntry<'e>>) -> Result<(), ServerError> {
+        for entry in entries {
+            self.loader.push(entry.key, entry.value)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a part of a value, and pushes the pair if that was the last.
+    fn gather(&mut self, part: ValuePiece<'_>) -> Result<(), ServerError> {
+        let ValuePiece { key, value_bytes, offset, piece, .. } = part;
+        let mut gathered =
+            self.gathered.take().unwrap_or_else(|| Gathered { key, value_bytes, value: Vec::new() });
+        let expected = (gathered.key, gathered.value_bytes, gathered.value.len());
+        if expected != (key, value_bytes, offset as usize) {
+            let text = format!(
+                "expected a part of key {} of {} B from byte {} on, got one of key {key} of {value_bytes} B from byte \
+                 {offset} on",
+                expected.0, expected.1, expected.2
+            );
+            return Err(ServerError::new(ErrorCode::BadLoad, text));
+        }
+        gathered.value.extend_from_slice(piece);
+        if part.is_last() {
+            return self.loader.push(key, &gathered.value);
+        }
+        self.gathered = Some(gathered);
+        Ok(())
     }
 }
 

@@ -72,7 +72,9 @@ impl Calls {
             | Request::StageValue { table, .. }
             | Request::WriteStaged { table, .. }
             | Request::FetchValue { table, .. }
-            | Request::LetGo { table, .. } => table,
+            | Request::LetGo { table, .. }
+            | Request::LoadValues { table, .. }
+            | Request::LoadLong { table, .. } => table,
         };
         let message_bytes_max = self.message_bytes_max();
         let (scratch, late_replies) = (&mut self.scratch, &self.late_replies);

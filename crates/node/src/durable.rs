@@ -146,6 +146,8 @@ impl Durable {
                 (entries.len(), entries.len() * (OUTCOME_BYTES + old_bytes))
             }
             Request::BulkLoad { entries, .. } => (entries.len(), OUTCOME_BYTES),
+            Request::LoadValues { entries, .. } => (entries.len(), OUTCOME_BYTES),
+            Request::LoadLong { part, .. } => (usize::from(part.is_last()), OUTCOME_BYTES),
             // Values before, as many as an answer carries.
             Request::WriteValues { operation: WriteOperation::Swap, entries, .. } => {
                 (entries.len(), call.room_bytes())

@@ -101,7 +101,9 @@ impl Table {
             | Request::StageValue { .. }
             | Request::WriteStaged { .. }
             | Request::FetchValue { .. }
-            | Request::LetGo { .. } => {
+            | Request::LetGo { .. }
+            | Request::LoadValues { .. }
+            | Request::LoadLong { .. } => {
                 return self.check_values(request);
             }
             Request::Write { operation, .. } if operation.has_value() && values.are_blocks() => {
@@ -109,7 +111,7 @@ impl Table {
                 return Err(self.wrong_kind("values of any length", &got));
             }
             Request::BulkLoad { .. } if values.are_blocks() => {
-                return Err(self.wrong_kind("values of any length", "a bulk load, which it does not take"));
+                return Err(self.wrong_kind("values of any length", "a bulk load of values of one size"));
             }
             _ => {}
         }
@@ -158,12 +160,11 @@ impl Table {
         }
         let (operation, entries) = match request {
             Request::WriteValues { operation, entries, .. } => (operation, entries),
-            Request::StageValue { piece, .. } => {
-                let stored_bytes = piece.value_bytes as usize;
-                return match stored_bytes.checked_sub(values.deadline_bytes()) {
-                    Some(bytes) => self.check_length(bytes),
-                    None => Err(self.wrong_kind("pairs with deadlines", "a value that is shorter than one")),
-                };
+            Request::StageValue { piece, .. } | Request::LoadLong { part: piece, .. } => {
+                return self.check_stored(piece.value_bytes as usize);
+            }
+            Request::LoadValues { entries, .. } => {
+                return entries.iter().try_for_each(|entry| self.check_stored(entry.value.len()));
             }
             _ => return Ok(()),
         };
@@ -198,6 +199,14 @@ impl Table {
         }
         let text = format!("table {:?} has values of {values}, got one of {bytes} B", self.name);
         Err(ServerError::new(ErrorCode::WrongValueSize, text))
+    }
+
+    /// The same, of a value behind its deadline, if pairs have any.
+    fn check_stored(&self, stored_bytes: usize) -> Result<(), ServerError> {
+        match stored_bytes.checked_sub(self.info.definition.values.deadline_bytes()) {
+            Some(bytes) => self.check_length(bytes),
+            None => Err(self.wrong_kind("pairs with deadlines", "a value that is shorter than one")),
+        }
     }
 
     fn wrong_kind(&self, expected: &str, got: &str) -> ServerError {

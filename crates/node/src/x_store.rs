@@ -6,6 +6,7 @@ mod block_pieces;
 mod call;
 mod check;
 mod in_pieces;
+mod load;
 mod logged;
 mod sweep;
 
@@ -15,17 +16,16 @@ use std::time::Duration;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_blocks::BlockSpace;
 use farsight_fabric::Region;
 use farsight_index::{Contended, LeafFormat, LeafListener, RegionFull, Undecided};
-use farsight_index_xstore::server::{
-    BulkLoadError, BulkLoader, ModelStore, Trainer, WriteError, XStoreLeaf, XTree,
-};
+use farsight_index_xstore::server::{ModelStore, Trainer, WriteError, XStoreLeaf, XTree};
 use farsight_model::TrainOptions;
 use farsight_protocol::{
     ErrorCode, ModelStats, PartStats, RegionInfo, Request, ServerError, Space, SpaceStats,
 };
 
-use crate::bulk_load::{Loader, Loading};
+use crate::bulk_load::Loading;
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
@@ -33,6 +33,7 @@ use crate::scrub::Checked;
 use crate::table_name::TableName;
 use background::Work;
 pub(crate) use block_part::BlockPart;
+use load::PartLoad;
 
 /// What a node keeps of an XStore table, or of its part of one.
 pub(crate) struct Part<F: LeafFormat = XStoreLeaf> {
@@ -40,7 +41,9 @@ pub(crate) struct Part<F: LeafFormat = XStoreLeaf> {
     /// Bytes that a leaf holds of each value.
     value_bytes: usize,
     tree: Arc<XTree<F>>,
-    loading: Loading<BulkLoader<F>>,
+    loading: Loading<PartLoad<F>>,
+    /// Where values stand whose references the leaves hold.
+    blocks: Option<Arc<BlockSpace>>,
     models: Arc<ModelStore>,
     train_options: TrainOptions,
     /// Counts the occasions to train; the newest of them that has been dealt with is `training_done`.
@@ -62,18 +65,26 @@ impl Part {
         })?;
         let models = Arc::new(ModelStore::new());
         let tree = XTree::new(format, new.read_only_region()?, Arc::clone(&models) as Arc<dyn LeafListener>);
-        Ok(Self::new(new, Arc::new(tree.map_err(|error| too_small(new, &error))?), models))
+        let tree = Arc::new(tree.map_err(|error| too_small(new, &error))?);
+        Ok(Self::new(new, tree, models, None))
     }
 }
 
 impl<F: LeafFormat> Part<F> {
-    /// A part whose `tree` is empty and tells `models` of its leaves.
-    fn new(new: &NewTable<'_>, tree: Arc<XTree<F>>, models: Arc<ModelStore>) -> Self {
+    /// A part whose `tree` is empty and tells `models` of its leaves. These hold references to `blocks`, or
+    /// values.
+    fn new(
+        new: &NewTable<'_>,
+        tree: Arc<XTree<F>>,
+        models: Arc<ModelStore>,
+        blocks: Option<Arc<BlockSpace>>,
+    ) -> Self {
         Self {
             name: Arc::clone(new.name()),
             value_bytes: new.value_bytes(),
             tree,
             loading: Loading::default(),
+            blocks,
             models,
             train_options: new.train_options(),
             training_wanted: AtomicU64::new(1),
@@ -193,27 +204,6 @@ impl<F: LeafFormat + 'static> HostedTable for Part<F> {
         self.tree.leave_out_versions(last);
         true
     }
-}
-
-impl<F: LeafFormat> Loader for BulkLoader<F> {
-    fn push(&mut self, key: u64, value: &[u8]) -> Result<(), ServerError> {
-        BulkLoader::push(self, key, value).map_err(|error| refused_load(&error))
-    }
-
-    fn finish(self) -> Result<u64, ServerError> {
-        BulkLoader::finish(self).map(|loaded| loaded.pairs).map_err(|error| refused_load(&error))
-    }
-}
-
-/// The refusal of a load, or of a pair of it.
-fn refused_load(error: &BulkLoadError) -> ServerError {
-    let code = match error {
-        BulkLoadError::Write { error, .. } => code_of(error),
-        BulkLoadError::NotEmpty { .. } | BulkLoadError::Unsorted { .. } | BulkLoadError::Duplicate { .. } => {
-            ErrorCode::BadLoad
-        }
-    };
-    ServerError::new(code, error.to_string())
 }
 
 /// The code by which clients know this failure of one write.

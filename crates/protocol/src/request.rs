@@ -26,6 +26,8 @@ pub(crate) const STAGE_VALUE: u8 = 19;
 pub(crate) const WRITE_STAGED: u8 = 20;
 pub(crate) const FETCH_VALUE: u8 = 21;
 pub(crate) const LET_GO: u8 = 22;
+const LOAD_VALUES: u8 = 23;
+pub(crate) const LOAD_LONG: u8 = 24;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -120,6 +122,26 @@ pub enum Request<'a> {
         piece: u64,
         /// Keys and values; hints are unused.
         entries: WriteEntries<'a>,
+    },
+    /// As [`Request::BulkLoad`], of a table whose values have any length.
+    LoadValues {
+        /// The table, empty when the first piece arrives.
+        table: TableId,
+        /// True for the last piece: the table becomes visible.
+        last: bool,
+        /// The piece's number, from zero.
+        piece: u64,
+        /// Keys and values; hints are unused.
+        entries: ValueEntries<'a>,
+    },
+    /// A piece of a bulk load that holds a part of one value, of which no message carries the whole. Its
+    /// number is the piece's. Parts come in order, and nothing else of the load between them. The reply is
+    /// that of [`Request::LoadValues`]: the pair counts with its last part.
+    LoadLong {
+        /// The table, empty when the first piece arrives.
+        table: TableId,
+        /// The part.
+        part: ValuePiece<'a>,
     },
     /// Of a table whose values have any length: values of keys, by the tree. The reply: version, length and
     /// value a key, in the keys' order, an absent one with version zero. It is of the first `count` keys, at
@@ -390,6 +412,15 @@ impl<'a> Request<'a> {
         header(into, BULK_LOAD, u8::from(last), count, table, argument);
     }
 
+    /// Begins a piece of a bulk load of `count` values of any length, to be appended with
+    /// [`ValueEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`].
+    pub fn begin_load_values(into: &mut Vec<u8>, table: TableId, last: bool, piece: u32, count: usize) {
+        header(into, LOAD_VALUES, u8::from(last), count, table, piece.into());
+    }
+
     /// Encodes a get of values of any length.
     ///
     /// # Panics
@@ -495,6 +526,10 @@ impl<'a> Request<'a> {
                 let entries = WriteEntries::new(body, count.into(), argument & 0xffff_ffff)?;
                 Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
+            LOAD_VALUES => {
+                let entries = ValueEntries::new(body, count.into())?;
+                Ok(Self::LoadValues { table, last: flags == 1, piece: argument, entries })
+            }
             other => Self::decode_in_pieces(other, flags, table, argument, body),
         }
     }
@@ -531,10 +566,10 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO => {
+        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO | LOAD_LONG => {
             is("a request's flags", 1, 0, u64::from(flags))?;
         }
-        BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
+        BULK_LOAD | LOAD_VALUES => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
         _ => {}
     }
     match operation {
@@ -551,9 +586,10 @@ fn check_unused(
                 _ => Ok(()),
             }
         }
-        LOOKUP | TOP_MODEL | SUB_MODELS | STAGE_VALUE | WRITE_STAGED | FETCH_VALUE | LET_GO => {
+        LOOKUP | TOP_MODEL | SUB_MODELS | STAGE_VALUE | WRITE_STAGED | FETCH_VALUE | LET_GO | LOAD_LONG => {
             is("a request's count", 2, 1, u64::from(count))
         }
+        LOAD_VALUES => is("a load's number of a piece, 32 bits", 8, argument & 0xffff_ffff, argument),
         CONTROL => {
             is("a control request's count", 2, 0, u64::from(count))?;
             is("a control request's table", 4, 0, u64::from(table.0))?;

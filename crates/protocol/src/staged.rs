@@ -9,7 +9,7 @@
 
 use farsight_base::LeafNumber;
 
-use crate::request::{FETCH_VALUE, LET_GO, STAGE_VALUE, WRITE_STAGED, exact, header};
+use crate::request::{FETCH_VALUE, LET_GO, LOAD_LONG, STAGE_VALUE, WRITE_STAGED, exact, header};
 use crate::wire::{put, put_padded};
 use crate::{DecodeError, EXPECTED_VERSION_BYTES, HEADER_BYTES, Request, TableId, WriteOperation, padded};
 
@@ -19,7 +19,7 @@ pub const PIECE_HEAD_BYTES: usize = HEADER_BYTES + 16;
 /// A piece of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValuePiece<'a> {
-    /// The number under which its client knows the value.
+    /// The number under which its client knows the value; in a bulk load, that of the load's piece.
     pub number: u64,
     /// The key.
     pub key: u64,
@@ -83,6 +83,19 @@ fn expects_version(operation: WriteOperation) -> bool {
 }
 
 impl<'a> ValuePiece<'a> {
+    /// True if the value ends with this piece.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.offset as usize + self.piece.len() == self.value_bytes as usize
+    }
+
+    /// Appends its body to a frame.
+    fn put(&self, into: &mut Vec<u8>) {
+        put(into, self.key);
+        put(into, u64::from(self.value_bytes) | u64::from(self.offset) << u32::BITS);
+        put_padded(into, self.piece);
+    }
+
     pub(crate) fn decode(number: u64, body: &'a [u8]) -> Result<Self, DecodeError> {
         let (head, padded_piece) = body.split_at(body.len().min(PIECE_HEAD_BYTES - HEADER_BYTES));
         let words = exact("a piece's key and lengths", head, 2)?;
@@ -110,6 +123,7 @@ impl<'a> Request<'a> {
     ) -> Result<Self, DecodeError> {
         match operation {
             STAGE_VALUE => Ok(Self::StageValue { table, piece: ValuePiece::decode(number, body)? }),
+            LOAD_LONG => Ok(Self::LoadLong { table, part: ValuePiece::decode(number, body)? }),
             WRITE_STAGED => Ok(Self::WriteStaged { table, write: StagedWrite::decode(number, flags, body)? }),
             FETCH_VALUE => {
                 let words = exact("the key and the offset of a fetch", body, 2)?;
@@ -120,7 +134,7 @@ impl<'a> Request<'a> {
                 Ok(Self::LetGo { table, number })
             }
             other => {
-                let expected = "1 to 8, or 16 to 22".to_owned();
+                let expected = "1 to 8, or 16 to 24".to_owned();
                 Err(DecodeError::new("a request's operation", 0, expected, other.to_string()))
             }
         }
@@ -131,9 +145,13 @@ impl Request<'_> {
     /// Encodes a piece of a value.
     pub fn stage_value(into: &mut Vec<u8>, table: TableId, piece: ValuePiece<'_>) {
         header(into, STAGE_VALUE, 0, 1, table, piece.number);
-        put(into, piece.key);
-        put(into, u64::from(piece.value_bytes) | u64::from(piece.offset) << u32::BITS);
-        put_padded(into, piece.piece);
+        piece.put(into);
+    }
+
+    /// Encodes a part of a value of a bulk load; its number is that of the load's piece.
+    pub fn load_long(into: &mut Vec<u8>, table: TableId, part: ValuePiece<'_>) {
+        header(into, LOAD_LONG, 0, 1, table, part.number);
+        part.put(into);
     }
 
     /// Encodes a write of a value whose pieces were sent before.

@@ -24,7 +24,7 @@ use crate::value_text::ValueFormat;
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
 /// the end. Into a table with pairs they are put, in batches, and so they are into a pool's that had some.
-/// Pairs with values of any length are always written in batches.
+/// A table of FlexKV is filled by writes, which show as they come.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:

@@ -69,10 +69,6 @@ impl<C: Connection> Sharing<C> for XStoreCaches {
     }
 
     fn bulk_load(&self, table: &OpenedTable<'_, C>) -> Result<Box<dyn Load>, CatalogueError> {
-        if table.info().definition.values.are_blocks() {
-            let engine = XBlocks::new(&self.boundaries, &self.caches, Access::OneSided);
-            return table.load_by_writes(engine);
-        }
         table.load_by_calls(Arc::clone(&self.boundaries))
     }
 }

@@ -21,7 +21,7 @@ const TURNS: usize = 250;
 /// What no wait of a passing test comes near.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn start(directory: &TempDir) -> Server {
+pub(crate) fn start(directory: &TempDir) -> Server {
     let tcp = ServerUrl::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: 0 });
     let builder = Server::builder().table_memory_bytes(MEMORY_BYTES);
     builder.listen(tcp).socket(directory.path().join("server.sock")).start().expect("a server")
@@ -41,7 +41,7 @@ fn session(url: &ServerUrl, values: ValueKind) -> Session<u64> {
 }
 
 /// Bytes that tell a value from others of its length, and its pieces from each other.
-fn value(rng: &mut SplitMix64, length: usize) -> Vec<u8> {
+pub(crate) fn value(rng: &mut SplitMix64, length: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::with_capacity(length + 8);
     while bytes.len() < length {
         bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
@@ -50,7 +50,7 @@ fn value(rng: &mut SplitMix64, length: usize) -> Vec<u8> {
     bytes
 }
 
-fn length(rng: &mut SplitMix64) -> usize {
+pub(crate) fn length(rng: &mut SplitMix64) -> usize {
     match rng.below(20) {
         0..12 => rng.below(400) as usize,
         // About the length that a message carries, and that a few do.

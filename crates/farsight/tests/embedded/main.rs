@@ -2,6 +2,7 @@
 
 mod addresses;
 mod asynchronous;
+mod bulk_values;
 mod conditional;
 mod definitions;
 mod expiry;

@@ -11,13 +11,13 @@ use farsight_base::sync::AtomicU64;
 use farsight_base::{LeafNumber, Line};
 use farsight_blocks::BlockSpace;
 use farsight_index::{
-    Decision, Direction, HeldPair, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, NewValue, Pairs, Place,
-    Room, ScanRequest, Undecided, decide_parts,
+    Decision, Direction, HeldPair, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, NewValue, Pair, Pairs,
+    Place, Room, ScanRequest, Undecided, decide_parts,
 };
 use farsight_layout::value_block::{
     BLOCK_VALUE_BYTES_MAX, BlockPlace, BlockRef, SealedHeader, seal, write_draft,
 };
-use farsight_layout::{DEADLINE_BYTES, Deadline, SHORT_VALUE_BYTES};
+use farsight_layout::{DEADLINE_BYTES, Deadline, LEAF_SLOTS, SHORT_VALUE_BYTES};
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
 use super::block_copy::{Named, copy, is_longer};
@@ -51,6 +51,16 @@ impl BlockLeaf {
     #[must_use]
     pub fn space(&self) -> &Arc<BlockSpace> {
         &self.space
+    }
+
+    /// The place of the block of this version that `reference` names. `None` if that block does not say that
+    /// it is, because memory lost a bit of it or of the reference: then its memory stays as it is. To give
+    /// back what may be another pair's would do more harm than to lose it.
+    fn place_of(&self, reference: BlockRef, version: u64) -> Option<BlockPlace> {
+        let place = self.space.place(reference)?;
+        let expected = SealedHeader { version, table: self.table, lines: place.lines as usize };
+        let header = SealedHeader::read(self.space.words(place)?);
+        (header == expected).then_some(place)
     }
 
     /// The table's number, as blocks have it.
@@ -133,8 +143,28 @@ impl LeafFormat for BlockLeaf {
         self.leaf.prefetch_leaf(words);
     }
 
+    /// Gives the blocks of its pairs back, too.
     fn clear_unnamed(&self, words: &[AtomicU64]) {
+        let mut pairs = Pairs::default();
+        pairs.reset(SHORT_VALUE_BYTES);
+        let all = ScanRequest { from: 0, limit: LEAF_SLOTS };
+        // One that was not filled yet is no leaf, and has no pairs.
+        let is_leaf = self.leaf.read_pairs(words, Direction::Ascending, all, &mut pairs).is_some();
         self.leaf.clear_unnamed(words);
+        if is_leaf {
+            for index in 0..pairs.len() {
+                let Pair { version, value, .. } = pairs.pair(index);
+                if let Some(place) = self.place_of(reference_in(value), version) {
+                    self.space.give_back(place);
+                }
+            }
+        }
+    }
+
+    fn let_go(&self, values: &[u8]) {
+        for place in values.chunks_exact(SHORT_VALUE_BYTES).map(reference_in) {
+            self.space.give_back(self.space.place(place).expect("a place that the writer took"));
+        }
     }
 
     fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<LatchedBlockLeaf<'a>> {
@@ -246,16 +276,11 @@ impl LatchedBlockLeaf<'_> {
         write(&[deadline.to_bytes(), sum].concat());
     }
 
-    /// The place of the block that the pair in `slot` names. `None` if that block does not say that it is the
-    /// pair's, because memory lost a bit of it or of the reference: then its memory stays as it is. To give
-    /// back what may be another pair's would do more harm than to lose it.
+    /// The place of the block that the pair in `slot` names, as [`BlockLeaf::place_of`] finds it.
     fn place(&self, slot: usize) -> Option<BlockPlace> {
         let mut value = [0; SHORT_VALUE_BYTES];
         let version = self.leaf.pair(slot, &mut value);
-        let place = self.blocks.space.place(reference_in(&value))?;
-        let expected = SealedHeader { version, table: self.format.table, lines: place.lines as usize };
-        let header = SealedHeader::read(self.blocks.space.words(place)?);
-        (header == expected).then_some(place)
+        self.format.place_of(reference_in(&value), version)
     }
 }
 

@@ -220,6 +220,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         }
         // What was published is no longer this loader's to give back.
         self.leaves.clear();
+        self.first.clear();
         Ok(loaded)
     }
 
@@ -286,6 +287,9 @@ impl<F: LeafFormat> BulkLoader<F> {
 
 impl<F: LeafFormat> Drop for BulkLoader<F> {
     fn drop(&mut self) {
+        for collected in [&self.first, &self.current] {
+            self.tree.format.let_go(&collected.values);
+        }
         // In descending order, so that the slab gives the blocks out in ascending order again.
         for &(_, number) in self.leaves.iter().rev() {
             self.tree.format.clear_unnamed(self.tree.block(number));

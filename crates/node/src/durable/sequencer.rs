@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use farsight_base::ClientId;
 use farsight_durability::{DurabilityError, Log, LogPosition};
 use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
@@ -224,14 +225,13 @@ impl Sequencer {
                 });
             }
             Ok(Request::BulkLoad { table, last, piece, entries }) => {
-                // The load is of an empty table: all writes before are applied.
-                self.finish_all();
-                self.see(table);
-                let piece = Piece { number: piece, last, entries };
-                match self.load(table, client, piece) {
-                    Ok(loaded) => reply.answer(|writer| writer.set(entries.len() as u32, loaded)),
-                    Err(error) => reply.refuse(&error),
-                }
+                self.load(table, client, Piece::of_one_size(piece, last, entries), reply);
+            }
+            Ok(Request::LoadValues { table, last, piece, entries }) => {
+                self.load(table, client, Piece::of_any_length(piece, last, entries), reply);
+            }
+            Ok(Request::LoadLong { table, part }) => {
+                self.load(table, client, Piece::of_long_value(part), reply);
             }
             Ok(_) => reply.refuse(&ServerError::new(ErrorCode::BadRequest, "this call writes nothing")),
             Err(error) => reply.refuse(&error.into()),
@@ -274,12 +274,17 @@ impl Sequencer {
         }
     }
 
-    fn load(
-        &mut self,
-        id: TableId,
-        client: farsight_base::ClientId,
-        piece: Piece<'_>,
-    ) -> Result<u64, ServerError> {
+    /// Takes a piece of a load and answers it. The load is of an empty table: all writes before are applied.
+    fn load(&mut self, table: TableId, client: ClientId, piece: Piece<'_>, reply: LateReply) {
+        self.finish_all();
+        self.see(table);
+        match self.take_piece(table, client, piece) {
+            Ok(loaded) => reply.answer(|writer| writer.set(piece.pairs(), loaded)),
+            Err(error) => reply.refuse(&error),
+        }
+    }
+
+    fn take_piece(&mut self, id: TableId, client: ClientId, piece: Piece<'_>) -> Result<u64, ServerError> {
         let table = self.view.get(id)?;
         let logged = table.hosted().logged().ok_or_else(|| unlogged(id))?;
         let (durable, failure) = (Arc::clone(&self.durable), Arc::clone(&self.state.failure));

@@ -22,6 +22,7 @@ use super::block_pieces::SilenceWatch;
 use super::in_pieces::InPieces;
 use super::sweep::DeadlineSweep;
 use super::{Part, code_of, too_small};
+use crate::bulk_load::Piece;
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::logged::LoggedTable;
 use crate::new_table::NewTable;
@@ -54,7 +55,7 @@ impl BlockPart {
         let listener = Arc::clone(&models) as Arc<dyn LeafListener>;
         let tree = BlockTree::new(leaves, space, new.id().0, new.unix_time(), listener);
         let tree = tree.map_err(|error| too_small(new, &error))?;
-        let part = Arc::new(Part::new(new, Arc::clone(tree.tree()), models));
+        let part = Arc::new(Part::new(new, Arc::clone(tree.tree()), models, Some(Arc::clone(tree.space()))));
         Ok(Self { part, tree, writers: Mutex::default(), in_pieces: InPieces::default() })
     }
 
@@ -235,6 +236,10 @@ impl HostedTable for BlockPart {
                 self.let_go(call.client, number);
                 Ok(Executed::default())
             }
+            Request::LoadValues { last, piece, entries, .. } => {
+                self.part.bulk_load(Piece::of_any_length(piece, last, entries), call)
+            }
+            Request::LoadLong { part, .. } => self.part.bulk_load(Piece::of_long_value(part), call),
             _ => self.part.execute_request(request, call),
         }
     }

@@ -30,7 +30,7 @@ impl<F: LeafFormat> Part<F> {
             Request::TopModel { first_word, .. } => Ok(self.top_model(first_word, call)),
             Request::SubModels { key, wanted, .. } => Ok(self.sub_models(key, wanted, call)),
             Request::BulkLoad { last, piece, entries, .. } => {
-                self.bulk_load(Piece { number: piece, last, entries }, call)
+                self.bulk_load(Piece::of_one_size(piece, last, entries), call)
             }
             Request::GetValues { .. }
             | Request::ScanValues { .. }
@@ -38,7 +38,9 @@ impl<F: LeafFormat> Part<F> {
             | Request::StageValue { .. }
             | Request::WriteStaged { .. }
             | Request::FetchValue { .. }
-            | Request::LetGo { .. } => {
+            | Request::LetGo { .. }
+            | Request::LoadValues { .. }
+            | Request::LoadLong { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
             Request::Control(_) => unreachable!("the node executes control requests"),

@@ -1,34 +1,19 @@
 //! What the log needs of an XStore table: of values of one size, or of any length.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use farsight_base::{ClientId, LeafNumber};
-use farsight_blocks::BlockWriter;
 use farsight_index::{LeafFormat, Pair, Pairs};
-use farsight_index_xstore::server::{
-    BlockLeaf, BlockRoom, BlockTree, BulkLoader, StagedReference, WriteError,
-};
+use farsight_index_xstore::server::{BlockRoom, BlockTree, StagedReference, WriteError};
 use farsight_protocol::{Direction, ServerError, StagedWrite, WriteEntry};
 
-use super::block_part::{BlockPart, refused_block};
-use super::{Part, code_of, refused_load};
+use super::block_part::BlockPart;
+use super::{Part, code_of};
 use crate::logged::{LoggedTable, PairVisitor, VersionedLoad};
-use crate::table_name::TableName;
 
 impl<F: LeafFormat> Part<F> {
     fn refused(&self, error: &WriteError) -> ServerError {
         ServerError::new(code_of(error), format!("table {:?}, {error}", self.name))
-    }
-}
-
-impl<F: LeafFormat + 'static> Part<F> {
-    fn begin_versioned(&self, pairs: Option<u64>) -> Result<BulkLoader<F>, ServerError> {
-        let mut loader = self.tree.begin_bulk_load().map_err(|error| refused_load(&error))?;
-        if pairs.is_some_and(|pairs| !loader.has_room_for(pairs)) {
-            loader.fill_leaves();
-        }
-        Ok(loader)
     }
 }
 
@@ -90,7 +75,7 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
     }
 
     fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
-        Ok(Box::new(self.begin_versioned(pairs)?))
+        Ok(Box::new(self.begin_load(pairs)?))
     }
 
     fn want_training(&self) {
@@ -99,16 +84,6 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
 
     fn wants_training(&self) -> bool {
         self.models.pending() > 0
-    }
-}
-
-impl<F: LeafFormat> VersionedLoad for BulkLoader<F> {
-    fn push(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), ServerError> {
-        self.push_versioned(key, version, value).map_err(|error| refused_load(&error))
-    }
-
-    fn finish(self: Box<Self>) -> Result<u64, ServerError> {
-        BulkLoader::finish(*self).map(|loaded| loaded.pairs).map_err(|error| refused_load(&error))
     }
 }
 
@@ -198,9 +173,7 @@ impl LoggedTable for BlockPart {
     }
 
     fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
-        let loader = self.part.begin_versioned(pairs)?;
-        let writer = BlockWriter::new(Arc::clone(self.tree.space()));
-        Ok(Box::new(BlockLoad { name: Arc::clone(&self.part.name), loader, writer }))
+        Ok(Box::new(self.part.begin_load(pairs)?))
     }
 
     fn want_training(&self) {
@@ -209,26 +182,5 @@ impl LoggedTable for BlockPart {
 
     fn wants_training(&self) -> bool {
         self.part.wants_training()
-    }
-}
-
-/// A load of pairs in blocks. Recovery alone has such loads. One that fails ends the start of its node, so it
-/// gives its leaves back and leaves its blocks.
-struct BlockLoad {
-    name: Arc<TableName>,
-    loader: BulkLoader<BlockLeaf>,
-    writer: BlockWriter,
-}
-
-impl VersionedLoad for BlockLoad {
-    fn push(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), ServerError> {
-        let staged = BlockTree::stage(&mut self.writer, key, value);
-        let staged = staged.map_err(|error| refused_block(&self.name, &error))?;
-        self.loader.push_versioned(key, version, &staged).map_err(|error| refused_load(&error))
-    }
-
-    fn finish(self: Box<Self>) -> Result<u64, ServerError> {
-        let loaded = self.loader.finish().map_err(|error| refused_load(&error))?;
-        Ok(loaded.pairs)
     }
 }

@@ -5,20 +5,19 @@ use farsight_protocol::ServerError;
 
 use crate::bulk_load::Piece;
 use crate::engine::{Call, Executed};
-use crate::x_store::{Part, refused_load};
+use crate::x_store::Part;
 
 impl<F: LeafFormat> Part<F> {
-    pub(super) fn bulk_load(
+    pub(in super::super) fn bulk_load(
         &self,
         piece: Piece<'_>,
         call: &mut Call<'_, '_>,
     ) -> Result<Executed, ServerError> {
-        let begin = || self.tree.begin_bulk_load().map_err(|error| refused_load(&error));
-        let loaded = self.loading.take(&self.name, call.client, piece, begin)?;
-        call.answer.set(piece.entries.len() as u32, loaded);
+        let loaded = self.loading.take(&self.name, call.client, piece, || self.begin_load(None))?;
+        call.answer.set(piece.pairs(), loaded);
         if piece.last {
             self.want_training();
         }
-        Ok(Executed { operations: piece.entries.len() as u64, wakes_background: piece.last })
+        Ok(Executed { operations: piece.pairs().into(), wakes_background: piece.last })
     }
 }
