@@ -186,6 +186,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ReservationsLeft",
     "PieceMisplaced",
     "StagedValueLeaked",
+    "LoadedBlocksKept",
     "EndedPairCounted",
     "EndedPairDecided",
     "EndedPairReturned",

@@ -36,6 +36,8 @@ farsight_base::bugs! {
     SCAN_SKIPS_MERGED = "ScanSkipsMerged";
     /// A client takes the value before one write of a batch for that before the next.
     OLD_VALUE_OF_ANOTHER = "OldValueOfAnother";
+    /// A load that ends early leaves the blocks of its leaves where they are.
+    LOADED_BLOCKS_KEPT = "LoadedBlocksKept";
     /// A writer counts a pair that has ended.
     ENDED_PAIR_COUNTED = "EndedPairCounted";
     /// What a budget drives out keeps its place, while its lines are given to others.

@@ -449,3 +449,39 @@ fn the_longest_value_comes_back() {
     fixture.put(&mut writer, 7, value.clone());
     assert_eq!(fixture.get(&mut room, 7).map(|(_, value)| value), Some(value));
 }
+
+/// Blocks of leaves that were filled, and of those that were being gathered.
+#[test]
+fn a_load_that_ends_early_leaves_neither_leaf_nor_block() {
+    let mut rng = SplitMix64::fresh();
+    for pairs in [0, 1, 12, 13, 200 + rng.below(200)] {
+        let fixture = Fixture::new(100, 1 << 20);
+        let mut writer = fixture.writer();
+        let mut load = fixture.tree.tree().begin_bulk_load().expect("an empty tree");
+        for key in 0..pairs {
+            let value = vec![key as u8; rng.below(600) as usize];
+            let reference = BlockTree::stage(&mut writer, key, &value).expect("a block");
+            load.push(key, &reference).expect("a pair");
+        }
+        assert_eq!(fixture.tree.space().stats().live_bytes > 0, pairs > 0);
+        drop(load);
+        assert_eq!(fixture.tree.space().stats().live_bytes, 0, "{pairs} pairs");
+        assert_eq!(fixture.tree.tree().slab().used_leaves(), 1, "{pairs} pairs");
+    }
+}
+
+/// The checkers checked. `RUSTFLAGS="--cfg injected" cargo test`.
+#[cfg(injected)]
+mod injected {
+    use farsight_base::injection::assert_found;
+
+    use super::*;
+
+    #[test]
+    fn blocks_of_a_load_that_outlive_it_are_found() {
+        assert_found(
+            &farsight_index_xstore::injected::LOADED_BLOCKS_KEPT,
+            a_load_that_ends_early_leaves_neither_leaf_nor_block,
+        );
+    }
+}

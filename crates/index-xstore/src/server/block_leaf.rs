@@ -151,6 +151,8 @@ impl LeafFormat for BlockLeaf {
         // One that was not filled yet is no leaf, and has no pairs.
         let is_leaf = self.leaf.read_pairs(words, Direction::Ascending, all, &mut pairs).is_some();
         self.leaf.clear_unnamed(words);
+        #[cfg(injected)]
+        let is_leaf = is_leaf && !crate::injected::LOADED_BLOCKS_KEPT.is_injected();
         if is_leaf {
             for index in 0..pairs.len() {
                 let Pair { version, value, .. } = pairs.pair(index);
