@@ -190,6 +190,8 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "EndedPairCounted",
     "EndedPairDecided",
     "EndedPairReturned",
+    "LivesNotCompared",
+    "DropNotKept",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

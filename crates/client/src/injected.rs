@@ -3,6 +3,8 @@
 farsight_base::bugs! {
     /// A memory node that was started again is taken for the one before.
     EPOCHS_NOT_COMPARED = "EpochsNotCompared";
+    /// A memory node with an old copy of its directory of data is taken for the newest.
+    LIVES_NOT_COMPARED = "LivesNotCompared";
     /// A client takes a connection that is lost for its current one, for ever.
     LOST_BACKEND_KEPT = "LostBackendKept";
     /// A session sends writes again whose answers are lost.

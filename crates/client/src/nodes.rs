@@ -6,10 +6,12 @@
 //!
 //! Protocol: the client requests the epochs once and compares them with what each node knows of its pool. A
 //! node that stands elsewhere in its own pool's list, or a pool one of whose nodes has another epoch now, is
-//! refused before anything is read.
+//! refused before anything is read. A node with a directory of data has one epoch in all of its lives here;
+//! [`lives`] tells whether the directory is the newest.
 
 mod backend;
 mod catalogue;
+mod lives;
 mod name_changes;
 mod names;
 mod poisoned;
@@ -21,7 +23,7 @@ use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
-use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableId, TableInfo};
+use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, NodeLife, PoolPlace, TableId, TableInfo};
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
@@ -38,6 +40,10 @@ pub(crate) struct Nodes<C: Connection> {
     /// The engines with whose tables it can work.
     engines: Lookup<C>,
     epochs: OnceLock<Vec<u64>>,
+    /// The lives of the nodes, if it is several that have directories of data.
+    lives: OnceLock<Option<Vec<NodeLife>>>,
+    /// Set once all nodes were told of them.
+    met: OnceLock<()>,
     /// The lock values of this process, once it has its number.
     locks: OnceLock<ComputeNodeLocks>,
     tables: Mutex<Tables<C>>,
@@ -74,10 +80,11 @@ impl<C: Connection> Nodes<C> {
     pub(crate) fn new(connections: Vec<C>, engines: Lookup<C>) -> Result<Self, FabricError> {
         let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
-        let (epochs, locks) = (OnceLock::new(), OnceLock::new());
+        let (epochs, lives, met, locks) =
+            (OnceLock::new(), OnceLock::new(), OnceLock::new(), OnceLock::new());
         let tables = Mutex::new(Tables { by_id: HashMap::new(), let_go_at: 0 });
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
-        Ok(Self { all, engines, epochs, locks, tables, name_changes, poisoned })
+        Ok(Self { all, engines, epochs, lives, met, locks, tables, name_changes, poisoned })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -133,16 +140,26 @@ impl<C: Connection> Nodes<C> {
                 return Err(PoolError::SameNode { first, second }.into());
             }
         }
+        let lives = if self.count() > 1 { self.ask_lives()? } else { Vec::new() };
+        let own_lives = self.own_lives(&lives)?.filter(|own| !own.is_empty());
         for (node, hello) in hellos.iter().enumerate() {
             if let Some(place) = &hello.place {
-                self.compare(node, place, &epochs)?;
+                self.compare(node, place, &epochs, own_lives.is_some())?;
             }
         }
+        self.check_lives(&lives)?;
+        self.lives.get_or_init(|| own_lives);
         Ok(self.epochs.get_or_init(|| epochs))
     }
 
     /// Refuses a list of epochs other than that of the pool to which a node belongs.
-    fn compare(&self, node: usize, place: &PoolPlace, epochs: &[u64]) -> Result<(), CatalogueError> {
+    fn compare(
+        &self,
+        node: usize,
+        place: &PoolPlace,
+        epochs: &[u64],
+        have_directories: bool,
+    ) -> Result<(), CatalogueError> {
         if usize::from(place.index) == node && place.epochs == epochs {
             return Ok(());
         }
@@ -155,13 +172,24 @@ impl<C: Connection> Nodes<C> {
         if let (&[other], true) = (&strangers[..], place.epochs.len() == epochs.len()) {
             let peer = self.peer(other).to_owned();
             let (was, is) = (Epoch(place.epochs[other]), Epoch(epochs[other]));
-            return Err(PoolError::NodeRestarted { peer, was, is }.into());
+            let other = if have_directories {
+                PoolError::OtherDirectory { peer, was, is }
+            } else {
+                PoolError::NodeRestarted { peer, was, is }
+            };
+            return Err(other.into());
         }
+        // One that stands at its place may know which does not.
+        let is_in_place = usize::from(place.index) == node && place.epochs.len() == epochs.len();
+        let index_of = |epoch: &u64| place.epochs.iter().position(|known| known == epoch);
+        let mut moved = epochs.iter().enumerate().filter(|(at, epoch)| place.epochs.get(*at) != Some(*epoch));
+        let moved = moved.find_map(|(at, epoch)| Some((at, index_of(epoch)?)));
+        let (got_index, index) = moved.filter(|_| is_in_place).unwrap_or((node, place.index.into()));
         let other = PoolError::OtherList {
-            peer: self.peer(node).to_owned(),
-            index: place.index.into(),
+            peer: self.peer(got_index).to_owned(),
+            index,
             count: place.epochs.len(),
-            got_index: node,
+            got_index,
             got_count: epochs.len(),
         };
         Err(other.into())

@@ -3,11 +3,14 @@
 //! Bytes: magic, {version 32, checksum 32 of all behind this word}, then words and texts in the order of the
 //! fields. A text, and any other run of bytes, is its length in a word, and then its bytes.
 
+mod membership;
+
 use std::collections::BTreeMap;
 
 use crate::DATA_FORMAT_VERSION;
 use crate::frame::FrameFault;
 use crate::segment::{HeaderFault, LogPosition};
+pub use membership::{DirectoryLife, Membership, PoolNode};
 
 /// The first word of a catalogue.
 pub const CATALOGUE_MAGIC: u64 = u64::from_le_bytes(*b"FARSCAT\n");
@@ -30,6 +33,8 @@ pub struct Catalogue {
     /// True once a life has acknowledged writes before they were durable: clients may have seen versions that
     /// are lost.
     pub acknowledges_early: bool,
+    /// Who its node is, and in which pool.
+    pub membership: Membership,
     /// The tables, by their numbers.
     pub tables: BTreeMap<u32, CatalogueTable>,
 }
@@ -80,8 +85,9 @@ impl Catalogue {
         let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let header = [CATALOGUE_MAGIC, 0];
         let own = [self.incarnation, self.next_table.into(), self.next_snapshot, self.first_segment];
-        let rest = [self.acknowledges_early.into(), self.tables.len() as u64];
-        header.into_iter().chain(own).chain(rest).for_each(&mut put);
+        header.into_iter().chain(own).chain([self.acknowledges_early.into()]).for_each(&mut put);
+        self.membership.put(&mut put);
+        put(self.tables.len() as u64);
         for (number, table) in &self.tables {
             let put = |bytes: &mut Vec<u8>, word: u64| bytes.extend_from_slice(&word.to_le_bytes());
             put(&mut bytes, (*number).into());
@@ -176,6 +182,7 @@ impl<'a> Fields<'a> {
             next_snapshot: self.word()?,
             first_segment: self.word()?,
             acknowledges_early: self.flag("1 if a life has acknowledged early, at most")?,
+            membership: self.membership()?,
             tables: BTreeMap::new(),
         };
         let tables = self.word()?;
@@ -228,6 +235,8 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -253,16 +262,34 @@ mod tests {
         })
     }
 
+    fn membership() -> impl Strategy<Value = Membership> {
+        let node = any::<(u64, u64, u64)>().prop_map(|(origin, number, epoch)| {
+            let met = (number > 0).then_some(DirectoryLife { number, epoch });
+            PoolNode { origin, met }
+        });
+        let nodes = proptest::collection::vec(node, 0..4);
+        let parts = (any::<(u64, Vec<u64>, u32)>(), nodes, any::<BTreeSet<u32>>(), any::<Vec<(u32, u32)>>());
+        parts.prop_map(|((origin, lives, index), nodes, dropped, forgotten)| Membership {
+            origin,
+            lives,
+            nodes,
+            index,
+            dropped,
+            forgotten,
+        })
+    }
+
     proptest! {
         #[test]
         fn a_catalogue_comes_back_and_no_other(
             words in any::<[u64; 3]>(), next_table: u32, acknowledges_early: bool,
+            membership in membership(),
             tables in proptest::collection::btree_map(any::<u32>(), table(), 0..5),
             change: (usize, u8),
         ) {
             let [incarnation, next_snapshot, first_segment] = words;
             let catalogue = Catalogue {
-                incarnation, next_table, next_snapshot, first_segment, acknowledges_early, tables,
+                incarnation, next_table, next_snapshot, first_segment, acknowledges_early, membership, tables,
             };
             let mut bytes = catalogue.to_bytes();
             prop_assert_eq!(Catalogue::parse(&bytes), Ok(catalogue));

@@ -37,7 +37,9 @@ mod syncs;
 pub use archive::{Archive, DirectoryArchive, Pieces};
 pub use backup::{Backup, back_up};
 pub use batch::{RecordBatch, RecoveredRecord};
-pub use catalogue::{CATALOGUE_MAGIC, Catalogue, CatalogueTable, SnapshotName};
+pub use catalogue::{
+    CATALOGUE_MAGIC, Catalogue, CatalogueTable, DirectoryLife, Membership, PoolNode, SnapshotName,
+};
 pub use error::DurabilityError;
 pub use frame::{
     FRAME_HEADER_BYTES, Frame, FrameFault, FrameWriter, RECORD_HEADER_BYTES, Record, RecordFault,
@@ -53,4 +55,4 @@ pub use store::Store;
 pub use syncs::Syncs;
 
 /// The version of all files here. Another one is refused by its number.
-pub const DATA_FORMAT_VERSION: u32 = 1;
+pub const DATA_FORMAT_VERSION: u32 = 2;

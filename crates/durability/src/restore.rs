@@ -18,6 +18,9 @@ use crate::segment::{self, HeaderFault};
 use crate::store::{name_catalogue, write_catalogue};
 use crate::{DurabilityError, Store, read_log, read_snapshot, snapshot};
 
+/// Numbers of tables that are left out: as many may have been given behind a backup.
+const TABLES_LOST_MAX: u32 = 1 << 16;
+
 /// Makes a directory of data on `disk` of the backup in `archive`, and tells `progress` of the bytes copied.
 ///
 /// # Errors
@@ -45,6 +48,8 @@ pub fn restore(
     check(&**disk, &backup)?;
     // Clients may have seen versions of what was written behind the backup.
     backup.catalogue.acknowledges_early = true;
+    // The other nodes of a pool may have tables that were made behind the backup.
+    backup.catalogue.next_table = backup.catalogue.next_table.saturating_add(TABLES_LOST_MAX);
     write_catalogue(&**disk, &backup.catalogue)?;
     name_catalogue(&**disk)?;
     Ok(backup)

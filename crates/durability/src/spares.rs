@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn the_log_goes_on_in_a_spare_and_a_start_removes_one_that_is_left() {
         let disk = SimulatedDisk::default();
-        drop(Store::open(Arc::new(disk.clone())).expect("an empty directory"));
+        drop(Store::open(Arc::new(disk.clone()), 1).expect("an empty directory"));
         let options = LogOptions { segment_bytes: 1024 };
         let mut log = Log::new(Arc::new(disk.clone()), options, 1, &LogEnd::default());
         let mut append = |version| {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(is_made, [true, true, true, true], "each frame fills a segment, and takes the spare");
         assert!(has_spare());
         let mut versions = Vec::new();
-        let store = Store::open(Arc::new(disk.clone())).expect("a second life");
+        let store = Store::open(Arc::new(disk.clone()), 1).expect("a second life");
         assert!(!has_spare());
         let read = read_log(&**store.disk(), 1, |_, record| {
             versions.push(record.block.version());

@@ -10,7 +10,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use crate::catalogue::{Catalogue, CatalogueTable, SnapshotName};
+use crate::catalogue::{Catalogue, CatalogueTable, Membership, SnapshotName};
 use crate::disk::{Disk, read_all};
 use crate::error::disk_error;
 use crate::segment::{self, HeaderFault, LogPosition};
@@ -28,16 +28,18 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the directory of `disk` for this process alone, as the next life of a server there.
+    /// Opens the directory of `disk` for this process alone, as the next life of a server there. It has this
+    /// epoch.
     ///
     /// # Errors
     /// [`DurabilityError`].
-    pub fn open(disk: Arc<dyn Disk>) -> Result<Self, DurabilityError> {
+    pub fn open(disk: Arc<dyn Disk>, epoch: u64) -> Result<Self, DurabilityError> {
         Self::lock(&*disk)?;
         let catalogue = Self::read(&*disk)?;
         let mut store = Self { disk, catalogue: catalogue.unwrap_or_default(), poisoned: None };
         store.change(|catalogue| {
             catalogue.incarnation += 1;
+            catalogue.membership.begin_life(epoch);
             catalogue.first_segment = catalogue.first_segment.max(1);
         })?;
         store.remove_unnamed()?;
@@ -152,14 +154,24 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a table, and its snapshot, out of the catalogue.
+    /// Takes tables, and their snapshots, out of the catalogue, and changes who knows of that.
     ///
     /// # Errors
     /// As [`Store::change`].
-    pub fn drop_table(&mut self, table: u32) -> Result<(), DurabilityError> {
-        let snapshot = self.snapshot_of(table);
-        self.change(|catalogue| _ = catalogue.tables.remove(&table))?;
-        if let Some(snapshot) = snapshot {
+    pub fn drop_tables(
+        &mut self,
+        tables: &[u32],
+        note: impl FnOnce(&mut Membership),
+    ) -> Result<(), DurabilityError> {
+        let snapshots: Vec<SnapshotName> =
+            tables.iter().filter_map(|table| self.snapshot_of(*table)).collect();
+        self.change(|catalogue| {
+            for table in tables {
+                catalogue.tables.remove(table);
+            }
+            note(&mut catalogue.membership);
+        })?;
+        for snapshot in snapshots {
             self.remove_snapshot(snapshot);
         }
         Ok(())

@@ -30,7 +30,7 @@ fn crash_everywhere(durability: Durability) {
                 let operations = after.operations();
                 let again = disk.crash(seed ^ at << 8 ^ crash);
                 again.set_faults(&[Fault::CrashAt(at % operations.max(1))]);
-                drop(farsight_durability::Store::open(std::sync::Arc::new(again.clone())));
+                drop(farsight_durability::Store::open(std::sync::Arc::new(again.clone()), 1));
                 run.check(&again.crash(at), &what);
             }
         }

@@ -220,7 +220,8 @@ impl ServerBuilder {
     }
 
     /// Keeps the tables in this directory, which belongs to one server at a time: a server that is started
-    /// there later has them, with all that `ack` promises. Tables are of XStore then, and of one node.
+    /// there later has them, with all that `ack` promises. Tables are of XStore then, or of XStore-D over
+    /// nodes that have a directory each.
     pub fn data(mut self, directory: impl AsRef<Path>, ack: Ack) -> Self {
         self.data = Some((directory.as_ref().to_owned(), ack));
         self

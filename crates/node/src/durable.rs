@@ -9,6 +9,7 @@
 mod group;
 mod load;
 mod log_helper;
+mod membership;
 mod queue;
 mod recovery;
 mod rounds;
@@ -20,12 +21,12 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farsight_base::ClientId;
+use farsight_base::{ClientId, Epoch};
 use farsight_durability::disk::Disk;
 use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
 use farsight_protocol::{
-    Ack, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, ReplyWriter, Request, ServerError, TableId,
-    TableLayout, WriteOperation, padded,
+    Ack, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, PoolPlace, ReplyWriter, Request, ServerError,
+    TableId, TableLayout, WriteOperation, padded,
 };
 
 use self::queue::{Due, Queue, WaitingCall};
@@ -101,9 +102,9 @@ struct Applied {
 }
 
 impl Durable {
-    /// Opens the directory, for this process alone.
-    pub(crate) fn open(options: &DataOptions) -> Result<Arc<Self>, StartError> {
-        let store = Store::open(Arc::clone(&options.disk)).map_err(StartError::Data)?;
+    /// Opens the directory, for this process alone, as a life of this epoch.
+    pub(crate) fn open(options: &DataOptions, epoch: Epoch) -> Result<Arc<Self>, StartError> {
+        let store = Store::open(Arc::clone(&options.disk), epoch.0).map_err(StartError::Data)?;
         Ok(Arc::new(Self {
             ack: options.ack,
             log: options.log,
@@ -213,8 +214,13 @@ impl Durable {
         self.snapshot_signal.raise();
     }
 
-    /// Puts a table into the catalogue.
-    pub(crate) fn create_table(&self, id: TableId, layout: &TableLayout) -> Result<(), ServerError> {
+    /// Puts a table into the catalogue; the first one says for which pool all are.
+    pub(crate) fn create_table(
+        &self,
+        id: TableId,
+        layout: &TableLayout,
+        place: &PoolPlace,
+    ) -> Result<(), ServerError> {
         let table = CatalogueTable {
             name: layout.definition.name.clone(),
             definition: layout.to_bytes(),
@@ -224,14 +230,13 @@ impl Durable {
         let created = self.store().change(|catalogue| {
             catalogue.next_table = catalogue.next_table.max(id.0 + 1);
             catalogue.tables.insert(id.0, table);
+            if catalogue.membership.nodes.is_empty() {
+                catalogue.membership.nodes = membership::nodes_of(place);
+                catalogue.membership.index = place.index.into();
+            }
             catalogue.acknowledges_early |= layout.definition.ack == Some(Ack::Memory);
         });
         created.map_err(|error| refused(&error))
-    }
-
-    /// Takes a table out of the catalogue.
-    pub(crate) fn drop_table(&self, id: TableId) -> Result<(), ServerError> {
-        self.store().drop_table(id.0).map_err(|error| refused(&error))
     }
 
     /// Gives tables other names in the catalogue, at one instant.
@@ -249,19 +254,6 @@ impl Durable {
     /// The number of the next table.
     pub(crate) fn next_table(&self) -> u32 {
         self.store().catalogue().next_table
-    }
-
-    /// Refuses a table that would not be there after a restart.
-    pub(crate) fn check(layout: &TableLayout, nodes: usize) -> Result<(), ServerError> {
-        if nodes == 1 {
-            return Ok(());
-        }
-        let text = format!(
-            "table {:?} over {nodes} nodes: nodes with --data have tables of one node alone, for pools do not come \
-             back after a restart yet",
-            layout.definition.name
-        );
-        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     fn begin_snapshot(&self, table: u32) -> Result<SnapshotWriter, DurabilityError> {
@@ -319,8 +311,9 @@ impl Durable {
 /// The refusal of a table of an engine that has no log.
 pub(crate) fn no_log(engine: &str) -> ServerError {
     let text = format!(
-        "engine {engine:?} has no log, and its tables would be lost with this node: a node with --data has tables of \
-         xstore alone"
+        "engine {engine:?} has no log: its clients write the memory of a node themselves, which ends with the node. \
+         This node keeps its tables with --data: make the table with --engine xstore, or xstore-d for a pool, or start \
+         its nodes without --data"
     );
     ServerError::new(ErrorCode::BadRequest, text)
 }

@@ -13,6 +13,8 @@ farsight_base::bugs! {
     ENDED_PAIR_DECIDED = "EndedPairDecided";
     /// Objects that are in compute nodes' hands are freed by who looks for those that no slot names.
     HELD_OBJECT_FREED = "HeldObjectFreed";
+    /// A coordinator's directory does not say which dropped tables other nodes may have still.
+    DROP_NOT_KEPT = "DropNotKept";
     /// What a client that has ended had sent of a value stays where it is.
     STAGED_VALUE_LEAKED = "StagedValueLeaked";
     /// Memory of an object is given again in the generation that it had.

@@ -67,7 +67,9 @@ impl NodeState {
         let lease = options.lease(listeners.end_processes())?;
         // One epoch for all addresses, whichever a client came by.
         let epoch = listeners.get(0).epoch();
-        let durable = options.data.as_ref().map(Durable::open).transpose()?;
+        let durable = options.data.as_ref().map(|data| Durable::open(data, epoch)).transpose()?;
+        // In pools it is one node in all of its lives.
+        let own = durable.as_ref().map_or(epoch, |durable| durable.origin());
         let mut options = options.clone();
         if let Some(durable) = &durable {
             let before_ms = durable.last_change_ms();
@@ -75,7 +77,7 @@ impl NodeState {
         }
         Ok(Arc::new(Self {
             listeners,
-            tables: Tables::new(epoch, options, durable.clone()),
+            tables: Tables::new(own, options, durable.clone()),
             durable,
             failure: Arc::default(),
             background: Signal::default(),

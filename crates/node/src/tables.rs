@@ -44,7 +44,7 @@ pub const TABLES_MAX: usize = 4_096;
 
 /// All tables of a node.
 pub(crate) struct Tables {
-    /// This node's epoch.
+    /// This node's epoch in pools: with a directory of data, that of the first life there.
     epoch: Epoch,
     catalogue: RwLock<Catalogue>,
     /// Counts the catalogue's changes.
@@ -79,12 +79,18 @@ impl Tables {
     /// No tables; those to come are made as `options` say.
     pub(crate) fn new(epoch: Epoch, options: NodeOptions, durable: Option<Arc<Durable>>) -> Self {
         let memory_limit = options.memory_limit_bytes.map(MemoryLimit::of_process);
-        let next_id = durable.as_ref().map_or(0, |durable| durable.next_table());
+        let catalogue = durable.as_ref().map_or_else(Catalogue::default, |durable| Catalogue {
+            next_id: durable.next_table(),
+            dropped: durable.dropped(),
+            forgotten: durable.forgotten(),
+            ..Catalogue::default()
+        });
+        let place = durable.as_ref().and_then(|durable| durable.place());
         Self {
             epoch,
-            catalogue: RwLock::new(Catalogue { next_id, ..Catalogue::default() }),
+            catalogue: RwLock::new(catalogue),
             version: AtomicU64::new(0),
-            place: OnceLock::new(),
+            place: place.map_or_else(OnceLock::new, OnceLock::from),
             changing: Mutex::default(),
             prepared: Mutex::default(),
             options,
@@ -121,6 +127,11 @@ impl Tables {
     /// The tables whose numbers are not below `first`, in their order.
     pub(crate) fn from(&self, first: TableId) -> Vec<Arc<Table>> {
         self.read().by_id.range(first..).map(|(_, table)| Arc::clone(table)).collect()
+    }
+
+    /// This node's epoch in pools, the same in all lives of a directory of data.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// The pool of these tables, once there is one.
@@ -173,15 +184,18 @@ impl Tables {
         };
         if let Some(table) = found {
             check_same(&table, &layout, id)?;
-            if id.is_some() {
+            if id.is_some() && table.name().get() != name {
                 // The coordinator has renamed it since.
+                if let Some(durable) = &self.durable {
+                    durable.rename_tables(&[(table.id(), &name)])?;
+                }
                 table.name().set(&name);
             }
             return Ok(table);
         }
         let id = self.number_for(&layout, &place, id)?;
-        self.make(listeners, &hosting, layout, place, id, |layout| match &self.durable {
-            Some(durable) => durable.create_table(id, layout),
+        self.make(listeners, &hosting, layout, place, id, |layout, place| match &self.durable {
+            Some(durable) => durable.create_table(id, layout, place),
             None => Ok(()),
         })
     }
@@ -226,7 +240,7 @@ impl Tables {
         // Its leaves are of this release.
         layout.format_version = FORMAT_VERSION;
         let hosting = self.hosting(&layout, &place)?;
-        self.make(listeners, &hosting, layout, place, id, |_| Ok(()))
+        self.make(listeners, &hosting, layout, place, id, |_, _| Ok(()))
     }
 
     /// Makes a table, and shows it once `kept` says that it is kept.
@@ -237,7 +251,7 @@ impl Tables {
         layout: TableLayout,
         place: PoolPlace,
         id: TableId,
-        kept: impl FnOnce(&TableLayout) -> Result<(), ServerError>,
+        kept: impl FnOnce(&TableLayout, &PoolPlace) -> Result<(), ServerError>,
     ) -> Result<Arc<Table>, ServerError> {
         let is_coordinator = place.index == 0;
         let options = (&self.options, self.memory_limit.as_ref());
@@ -246,7 +260,7 @@ impl Tables {
             if self.durable.is_some() && hosted.logged().is_none() {
                 return Err(durable::no_log(hosting.kind.name));
             }
-            kept(&layout).map(|()| hosted)
+            kept(&layout, &place).map(|()| hosted)
         });
         let hosted = hosted.inspect_err(|_| new.withdraw_regions())?;
         let (name, shared_name) = (layout.definition.name.clone(), Arc::clone(new.name()));
@@ -269,9 +283,6 @@ impl Tables {
             ServerError::new(ErrorCode::BadRequest, text)
         })?;
         engine::check(&hosting, layout, place.epochs.len())?;
-        if self.durable.is_some() {
-            Durable::check(layout, place.epochs.len())?;
-        }
         if layout.format_version == FORMAT_VERSION {
             return Ok(hosting);
         }

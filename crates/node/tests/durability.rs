@@ -18,8 +18,8 @@ use farsight_durability::disk::{Disk, Fault, SimulatedDisk};
 use farsight_index::EngineKind;
 use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions};
 use farsight_protocol::{
-    Ack, ControlRequest, ErrorCode, PoolPlace, TableDefinition, TableInfo, TableLayout, ValueKind,
-    WriteOperation, WriteOutcome,
+    Ack, ControlRequest, ErrorCode, NodeHello, NodeLife, NodeLives, PoolPlace, TableDefinition, TableId,
+    TableInfo, ValueKind, WriteOperation, WriteOutcome,
 };
 
 /// Programs of a run that crash at each operation of the disk.
@@ -153,16 +153,66 @@ fn what_would_not_come_back_is_refused_by_name() {
     let ControlRequest::CreateTable { mut layout, .. } = create_at(1, definition("pooled", 8)) else {
         return;
     };
-    layout.engine = EngineKind::XSTORE_D.table(&[], 2);
-    let place = PoolPlace { epochs: vec![1, 2], index: 0 };
-    let create = |layout: TableLayout, place| {
-        client.control::<TableInfo>(&ControlRequest::CreateTable { layout, place, id: None })
-    };
-    let error = create(layout.clone(), place).expect_err("two nodes");
-    assert!(error.text.contains("\"pooled\" over 2 nodes"), "{error}");
     layout.engine = EngineKind::ROLEX.table(&[], 1);
-    let error = create(layout, PoolPlace { epochs: vec![1], index: 0 }).expect_err("no log");
+    let place = PoolPlace { epochs: vec![1], index: 0 };
+    let create = ControlRequest::CreateTable { layout, place, id: None };
+    let error = client.control::<TableInfo>(&create).expect_err("no log");
     assert!(error.code == ErrorCode::BadRequest, "{error}");
+}
+
+/// A node of a pool is the same in all lives of its directory, and knows those of the others that it met.
+#[test]
+fn lives_of_a_pool_are_met_once_and_for_all() {
+    let disk = SimulatedDisk::default();
+    let start = |disk: &SimulatedDisk, epoch: u64| {
+        let host = LocalHost::of_epoch(epoch);
+        (Node::start(vec![host.clone()], &options(disk, Ack::Durable)).expect("a node"), host)
+    };
+    let life = |number: u64, epoch: u64| NodeLife { number, epoch };
+    let (_node, host) = start(&disk, 70);
+    let client = host.connect();
+    let meet = |client: &LocalClient, other: NodeLife| {
+        client.control::<()>(&ControlRequest::Meet(vec![other, life(1, 70)]))
+    };
+    let refused = meet(&client, life(1, 50)).expect_err("there is no pool");
+    assert!(refused.code == ErrorCode::OtherPool && refused.text.contains("has 0 nodes"), "{refused}");
+    let ControlRequest::CreateTable { mut layout, .. } = create_at(1, definition("t", 8)) else { return };
+    layout.engine = EngineKind::XSTORE_D.table(&[], 2);
+    let place = PoolPlace { epochs: vec![50, 70], index: 1 };
+    let create =
+        ControlRequest::CreateTable { layout: layout.clone(), place: place.clone(), id: Some(TableId(3)) };
+    client.control::<TableInfo>(&create).expect("its part");
+    meet(&client, life(4, 51)).expect("the first");
+    meet(&client, life(3, 50)).expect("a late client's is passed over");
+    let refused = meet(&client, life(4, 52)).expect_err("a copy");
+    assert!(refused.code == ErrorCode::OtherPool && refused.text.contains("another copy"), "{refused}");
+    meet(&client, life(6, 53)).expect("a later one");
+
+    let image = disk.crash(1);
+    let (node, host) = start(&image, 71);
+    let client = host.connect();
+    let hello: NodeHello = client.control(&ControlRequest::Hello).expect("an answer");
+    assert_eq!((hello.epoch, hello.place.as_ref()), (70, Some(&place)), "the node that it was");
+    let lives: NodeLives = client.control(&ControlRequest::Lives).expect("an answer");
+    assert_eq!(lives, NodeLives { own: Some(life(2, 71)), met: vec![Some(life(6, 53)), None] });
+    let has_lived = |life| client.control::<bool>(&ControlRequest::HasLived(life)).expect("an answer");
+    assert!(has_lived(life(1, 70)) && has_lived(life(2, 71)));
+    for never in [life(1, 71), life(2, 70), life(3, 71), life(u64::MAX, 0)] {
+        assert!(!has_lived(never), "{never:?}");
+    }
+    // What the coordinator has dropped is not made again, in this life and in the next.
+    let dropped = [TableId(3), TableId(9)];
+    client.control::<()>(&ControlRequest::ForgetTables(dropped.to_vec())).expect("forgotten");
+    drop(node);
+    let (_node, host) = start(&image.crash(1), 72);
+    let after = host.connect();
+    assert!(after.stats().tables.is_empty());
+    for id in dropped {
+        let (layout, place) = (layout.clone(), place.clone());
+        let create = ControlRequest::CreateTable { layout, place, id: Some(id) };
+        let refused = after.control::<TableInfo>(&create).expect_err("forgotten");
+        assert!(refused.text.contains("was dropped"), "{refused}");
+    }
 }
 
 #[test]

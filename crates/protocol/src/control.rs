@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
 use crate::{
-    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, ObjectMemory,
+    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, NodeLife, ObjectMemory,
     POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PoolPlace, ServerError, Space, TableId, TableLayout,
 };
 
@@ -192,6 +192,15 @@ pub enum ControlRequest {
         /// The round.
         round: u64,
     },
+    /// Which life of its directory of data is this, and which of the other nodes' were met? Answered by
+    /// [`NodeLives`](crate::NodeLives).
+    Lives,
+    /// Whether the directory of data has had this life. Answered by a `bool`.
+    HasLived(NodeLife),
+    /// These are the lives of the pool's nodes, in their order, with which a client works: the node keeps
+    /// them. Refused if one is of another copy of a directory than that which it has met. Answered by
+    /// nothing.
+    Meet(Vec<NodeLife>),
 }
 
 impl ControlRequest {
@@ -231,6 +240,9 @@ impl ControlRequest {
                 "a call names at most {POOL_DROPPED_MAX} dropped tables, not {}",
                 tables.len()
             )),
+            Self::Meet(lives) if lives.len() > POOL_NODES_MAX => {
+                refuse(format!("a pool has 1 to {POOL_NODES_MAX} nodes, not {}", lives.len()))
+            }
             Self::Allocate { count: 0, .. } => refuse("no lines were requested".to_owned()),
             Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Pin { blocks, .. }
                 if blocks.len() > POOL_BLOCKS_MAX =>

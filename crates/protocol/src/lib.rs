@@ -40,8 +40,8 @@ pub use error::{DecodeError, ErrorCode, ServerError};
 pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, ObjectMemory, POOL_BLOCKS_MAX,
-    POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space, SplitGrant,
+    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, NodeLife, NodeLives, ObjectMemory,
+    POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space, SplitGrant,
 };
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,

@@ -37,7 +37,8 @@ impl std::fmt::Display for ComputeNode {
 /// A node's place in a pool, as a client's list of addresses has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolPlace {
-    /// The nodes' epochs, in the order of the list; the first is the coordinator's.
+    /// The nodes' epochs, in the order of the list; the first is the coordinator's. A node with a directory
+    /// of data has the epoch of its first life there.
     #[serde(with = "crate::exact::words")]
     pub epochs: Vec<u64>,
     /// The node's index in the list.
@@ -68,10 +69,30 @@ impl std::fmt::Display for PoolPlace {
 /// What a node says of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeHello {
-    /// Its epoch, the same at each of its addresses.
+    /// Its epoch, the same at each of its addresses. With a directory of data it is that of its first life
+    /// there, so that it is the same node after a restart.
     pub epoch: u64,
     /// Its place in a pool, once a table was made.
     pub place: Option<PoolPlace>,
+}
+
+/// A life of a node with a directory of data: from one start to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeLife {
+    /// Which one it is, from one.
+    pub number: u64,
+    /// Its epoch, which a life of a copy of the directory does not have.
+    pub epoch: u64,
+}
+
+/// What a node says of lives: its own, and those that it has been told of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeLives {
+    /// Its own; none without a directory of data.
+    pub own: Option<NodeLife>,
+    /// The newest of each node of its pool that it has been told of, in their order. Empty without a pool,
+    /// and without a directory.
+    pub met: Vec<Option<NodeLife>>,
 }
 
 /// What a region of a table is for, and blocks are taken from.

@@ -35,7 +35,8 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 ///
 /// Several servers are a pool: clients name all of them with commas between, always in the same order; the
 /// first is the coordinator. Each has a part of every table, and the pool ends with the first of them that
-/// ends.
+/// ends. With --data DIR, a directory of its own for each, it goes on when that one is back; its tables are
+/// of xstore-d then.
 ///
 /// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it,
 /// is fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to
@@ -265,7 +266,10 @@ impl Settings {
 fn ending_text(stats: &NodeStats, data: Option<&Path>) -> String {
     let tables = counted(stats.tables.len() as u64, "table");
     if let Some(place) = stats.place.as_ref().filter(|place| place.epochs.len() > 1) {
-        return format!("its part ({place}) of {tables} ends with this process, and with that the pool");
+        return match data {
+            None => format!("its part ({place}) of {tables} ends with this process, and with that the pool"),
+            Some(data) => format!("its part ({place}) of {tables} stays in {}", data.display()),
+        };
     }
     let pairs = stats.tables.iter().filter_map(|table| table.part).map(|part| part.tree.pairs).sum();
     let pairs = counted(pairs, "pair");

@@ -163,6 +163,7 @@ impl<C: Connection> Nodes<C> {
         for node in 1..self.count() {
             infos.push(self.part(node, &layout, Some(&infos[0]))?);
         }
+        self.meet()?;
         // Under another name it keeps its caches.
         let sharing = match former {
             Some(former) => Arc::clone(&former.sharing),

@@ -29,7 +29,10 @@ pub enum PoolError {
         table: String,
     },
     /// Two addresses of one node.
-    #[error("{first} and {second} are the same memory node: a pool names each of its nodes once")]
+    #[error(
+        "{first} and {second} are the same memory node, or have copies of one directory of data: a pool names each of \
+         its nodes once"
+    )]
     SameNode {
         /// One address.
         first: String,
@@ -49,10 +52,51 @@ pub enum PoolError {
         /// Its epoch now.
         is: Epoch,
     },
+    /// A node that keeps its tables in a directory came without it.
+    #[error(
+        "memory node {peer} was started with a directory of data that is not of this pool (node {is}, it was node \
+         {was}): start it with --data and the directory that it had"
+    )]
+    OtherDirectory {
+        /// Its address.
+        peer: String,
+        /// The epoch of the first life of the pool's directory.
+        was: Epoch,
+        /// That of the directory which it has now.
+        is: Epoch,
+    },
+    /// A node came with an old copy of its directory.
+    #[error(
+        "memory node {peer} was started with an old copy of its directory of data: {witness} has met its life {number} \
+         with epoch {epoch}, which this copy never had. Start it with the newest directory, or all nodes with backups \
+         of one time"
+    )]
+    OldDirectory {
+        /// Its address.
+        peer: String,
+        /// Who met it.
+        witness: String,
+        /// The life that was met.
+        number: u64,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Some nodes keep their tables on disks, others do not.
+    #[error(
+        "memory node {without} keeps its part of every table in memory alone, and {with} in a directory of data: start \
+         all nodes of a pool with --data, or none"
+    )]
+    SomeInMemory {
+        /// One with a directory.
+        with: String,
+        /// One without.
+        without: String,
+    },
     /// A node that stands elsewhere in the list of its pool, or in another pool.
     #[error(
         "memory node {peer} is number {} of a pool of {count}, here it is number {} of {got_count}, or stands beside \
-         other nodes: every client of a pool names the same nodes in the same order",
+         other nodes: every client of a pool names the same nodes in the same order, and a directory of data is one \
+         node's",
         .index + 1,
         .got_index + 1
     )]

@@ -122,7 +122,7 @@ impl History {
 }
 
 fn recovered(disk: &SimulatedDisk, what: &str) -> (Tables, Recovered) {
-    let store = Store::open(Arc::new(disk.clone())).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let store = Store::open(Arc::new(disk.clone()), 1).unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut found = Tables::default();
     let recovered = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
     (found, recovered)
@@ -158,7 +158,7 @@ impl Running<'_> {
     /// Two lives of a server, one after the other.
     fn lives(&mut self, disk: &Arc<dyn Disk>) -> Result<(), DurabilityError> {
         for _ in 0..2 {
-            let mut store = Store::open(Arc::clone(disk))?;
+            let mut store = Store::open(Arc::clone(disk), 1)?;
             let mut found = Tables::default();
             let Recovered { end, version_max, .. } = recover(&store, &mut found)?;
             assert_eq!(found.tables, self.tables.tables, "a life that ended well has lost nothing");
@@ -216,7 +216,7 @@ impl Running<'_> {
             tables.tables.remove(&number);
             tables.versions.remove(&number);
         };
-        self.catalogue_change(after, || store.drop_table(number))
+        self.catalogue_change(after, || store.drop_tables(&[number], |_| ()))
     }
 
     /// A change of the catalogue is durable when it returns, whatever is of the groups before it.

@@ -1,7 +1,7 @@
 //! Control: the catalogue and statistics.
 
 use farsight_base::ClientId;
-use farsight_protocol::{ControlRequest, ErrorCode, NodeHello, ReplyWriter, ServerError};
+use farsight_protocol::{ControlRequest, ErrorCode, NodeHello, NodeLives, ReplyWriter, ServerError};
 use serde::Serialize;
 
 use super::Calls;
@@ -20,7 +20,8 @@ impl Calls {
         let tables = &state.tables;
         match request {
             ControlRequest::Hello => {
-                answer.push_control(&NodeHello { epoch: state.epoch().0, place: tables.place().cloned() });
+                let (epoch, place) = (tables.epoch().0, tables.place().cloned());
+                answer.push_control(&NodeHello { epoch, place });
             }
             ControlRequest::CreateTable { layout, place, id } => {
                 let table = tables.create(&state.listeners, layout, place, id)?;
@@ -47,7 +48,7 @@ impl Calls {
             ControlRequest::Time => answer.push_control(&tables.unix_time().now_ms()),
             ControlRequest::DroppedTables => answer.push_control(&tables.dropped()),
             ControlRequest::ForgetTables(ids) => {
-                tables.forget(&state.listeners, &ids);
+                tables.forget(&state.listeners, &ids)?;
                 state.background.raise();
             }
             ControlRequest::ListTables { from } => {
@@ -70,6 +71,12 @@ impl Calls {
             ControlRequest::AreSnapshotsMade { round } => {
                 answer.push_control(&self.durable()?.are_snapshots_made(round)?);
             }
+            ControlRequest::Lives => {
+                let in_memory = NodeLives { own: None, met: Vec::new() };
+                answer.push_control(&state.durable.as_ref().map_or(in_memory, |durable| durable.lives()));
+            }
+            ControlRequest::HasLived(life) => answer.push_control(&self.durable()?.has_lived(life)),
+            ControlRequest::Meet(lives) => self.durable()?.meet(&lives)?,
             of_a_pool => self.pool(client, of_a_pool, answer)?,
         }
         Ok(0)

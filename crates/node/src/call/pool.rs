@@ -18,12 +18,12 @@ impl Calls {
         let owner = || state.owner(client);
         match request {
             ControlRequest::Register => {
-                answer.push_control(&state.compute_nodes().register(state.epoch(), client)?);
+                answer.push_control(&state.compute_nodes().register(state.tables.epoch(), client)?);
             }
             ControlRequest::Announce { coordinator, compute_node } => {
                 let identity = Identity { coordinator: Epoch(coordinator), compute_node };
                 state.check_coordinator(identity.coordinator)?;
-                let is_coordinator = identity.coordinator == state.epoch();
+                let is_coordinator = identity.coordinator == state.tables.epoch();
                 state.compute_nodes().announce(client, identity, is_coordinator)?;
             }
             ControlRequest::Allocate { table, space, count } => {

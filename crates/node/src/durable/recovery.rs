@@ -6,7 +6,7 @@ use farsight_base::report::report;
 use farsight_durability::{
     CatalogueTable, DurabilityError, Log, RecordBatch, Recovered, RecoveredRecord, Recovering, recover,
 };
-use farsight_protocol::{Ack, PoolPlace, ServerError, TableId, TableLayout, WriteEntry};
+use farsight_protocol::{Ack, ErrorCode, ServerError, TableId, TableLayout, WriteEntry};
 
 use super::Sequencer;
 use crate::NodeState;
@@ -74,7 +74,9 @@ impl Recovering for RecoveredTables<'_> {
         let made = TableLayout::from_bytes(&table.definition).and_then(|mut layout| {
             // It may have been renamed since it was made.
             layout.definition.name.clone_from(&table.name);
-            let place = PoolPlace { epochs: vec![self.state.epoch().0], index: 0 };
+            let missing =
+                || ServerError::new(ErrorCode::Bug, "the catalogue has tables, and no pool of theirs");
+            let place = self.state.tables.place().cloned().ok_or_else(missing)?;
             self.state.tables.restore(&self.state.listeners, TableId(number), layout, place)
         });
         let pairs = table.snapshot.map_or(0, |snapshot| snapshot.pairs);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use farsight_protocol::Blocks;
 
 /// Runs of blocks, each with a tag.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Runs<Tag> {
     by_first: BTreeMap<u32, (u32, Tag)>,
     blocks: u64,

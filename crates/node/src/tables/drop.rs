@@ -9,9 +9,10 @@
 //! 1. The coordinator ends it, and keeps its number among the *dropped*.
 //! 2. The client that dropped it tells the other nodes to forget all that are dropped.
 //! 3. It tells the coordinator that they have done so. If it ends before, the next one to drop a table does
-//!    this.
+//!    this. So does the next client, if the nodes have directories of data.
 //!
-//! A node that was told to forget a number makes no table of it: one whose maker is late is refused.
+//! A node that was told to forget a number makes no table of it: one whose maker is late is refused. With a
+//! directory of data, each step is durable there before it is answered.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ impl Tables {
         let table = self.open(name)?;
         let has_others = table.place().epochs.len() > 1;
         if let Some(durable) = &self.durable {
-            durable.drop_table(table.id())?;
+            durable.drop_table(table.id(), has_others)?;
         }
         self.change(|catalogue| {
             catalogue.by_name.remove(name);
@@ -51,24 +52,33 @@ impl Tables {
 
     /// Ends tables that were dropped at the coordinator; at the coordinator, notes that the other nodes have
     /// done so.
-    pub(crate) fn forget(&self, listeners: &Listeners, ids: &[TableId]) {
+    pub(crate) fn forget(&self, listeners: &Listeners, ids: &[TableId]) -> Result<(), ServerError> {
         let _changing = lock(&self.changing);
         if self.place().is_none_or(|place| place.index == 0) {
+            if let Some(durable) = &self.durable {
+                durable.end_drops(ids)?;
+            }
             self.change(|catalogue| ids.iter().for_each(|id| _ = catalogue.dropped.remove(id)));
-            return;
+            return Ok(());
+        }
+        let mut forgotten = self.read().forgotten.clone();
+        for id in ids {
+            let run = Blocks { first: id.0, count: 1 };
+            forgotten.remove(run);
+            forgotten.insert(run, ());
+        }
+        if let Some(durable) = &self.durable {
+            durable.forget_tables(ids, &forgotten)?;
         }
         let mut ended = Vec::new();
         self.change(|catalogue| {
-            for id in ids {
-                let run = Blocks { first: id.0, count: 1 };
-                catalogue.forgotten.remove(run);
-                catalogue.forgotten.insert(run, ());
-                ended.extend(catalogue.by_id.remove(id));
-            }
+            catalogue.forgotten = forgotten;
+            ended.extend(ids.iter().filter_map(|id| catalogue.by_id.remove(id)));
         });
         for table in ended {
             withdraw(listeners, table);
         }
+        Ok(())
     }
 }
 

@@ -128,9 +128,16 @@ pub struct LocalHost {
     exported: Mutex<Vec<RegionId>>,
     /// Regions that may still be made; beyond them the host panics, as a host with a bug might.
     regions_max: Option<usize>,
+    /// Its epoch; zero is the usual one.
+    epoch: u64,
 }
 
 impl LocalHost {
+    /// A host of this epoch.
+    pub fn of_epoch(epoch: u64) -> Arc<Self> {
+        Arc::new(Self { epoch, ..Self::default() })
+    }
+
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
@@ -177,7 +184,7 @@ impl Host for LocalHost {
     }
 
     fn epoch(&self) -> Epoch {
-        Epoch(1)
+        Epoch(self.epoch.max(1))
     }
 
     fn message_bytes_max(&self) -> usize {
