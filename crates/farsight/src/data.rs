@@ -16,6 +16,10 @@ use farsight_protocol::{KeyKind, TableLayout, ValueKind};
 pub struct DataReport {
     /// Its tables, by their numbers.
     pub tables: Vec<DataTable>,
+    /// How often a server was started in it.
+    pub lives: u64,
+    /// The index of its node in its pool, and how many nodes that has; none before the first table.
+    pub place: Option<(usize, usize)>,
     /// Segments of the log that a server would read.
     pub segments: u64,
     /// The file and the byte from which on the log's end does not count, where something stands there.
@@ -114,7 +118,10 @@ pub fn read_data(
     })?;
     let cut = end.cut.filter(|cut| cut.fault.is_some()).map(|cut| (disk.place(&cut.name), cut.offset));
     let segments = (end.segment + 1).saturating_sub(catalogue.first_segment);
-    Ok(DataReport { tables: tables.into_values().collect(), segments, cut })
+    let (membership, lives) = (&catalogue.membership, catalogue.incarnation);
+    let nodes = membership.nodes.len();
+    let place = (nodes > 0).then_some((membership.index as usize, nodes));
+    Ok(DataReport { tables: tables.into_values().collect(), lives, place, segments, cut })
 }
 
 /// What a backup holds.

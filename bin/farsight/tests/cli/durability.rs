@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use farsight::{Client, ConnectOptions, Options, ServerUrl, TableOptions, ValueKind, WriteOutcome};
+use farsight::{Client, ConnectOptions, Options, ServerUrl, Table, TableOptions, ValueKind, WriteOutcome};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -11,9 +11,9 @@ use crate::process::{Serve, program, start, wait};
 
 /// Kills of one server, one after the other: a hundred in the four tests.
 const KILLS: u64 = 25;
-const WRITERS: u64 = 4;
+pub(crate) const WRITERS: u64 = 4;
 /// More than a writer takes for a write on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Backups of one server.
 const BACKUPS: u64 = 3;
 /// Keys of a writer that it writes again and again; all others are new ones.
@@ -22,7 +22,7 @@ const REWRITTEN: u64 = 50;
 const NEW: u64 = 1 << 31;
 
 /// What each writer was told.
-type Acknowledged = Mutex<Vec<u64>>;
+pub(crate) type Acknowledged = Mutex<Vec<u64>>;
 
 fn client(serve: &Serve, over: &str) -> Client {
     let mut urls = serve.ready.split_whitespace().filter_map(|word| word.strip_prefix("url="));
@@ -34,8 +34,8 @@ fn client(serve: &Serve, over: &str) -> Client {
 }
 
 /// The values of the table.
-const FIXED: ValueKind = ValueKind::Fixed(16);
-const BLOCKS: ValueKind = ValueKind::blocks(4_000);
+pub(crate) const FIXED: ValueKind = ValueKind::Fixed(16);
+pub(crate) const BLOCKS: ValueKind = ValueKind::blocks(4_000);
 
 /// What a writer writes: its count, and itself; in a table of blocks, as often as the count says.
 fn value_of(count: u64, writer: u64, values: ValueKind) -> Vec<u8> {
@@ -53,6 +53,18 @@ fn write_until(
 ) {
     let options = TableOptions::default();
     let table = client.create_table_of::<u64>("counted", values, &options).expect("a table");
+    count_up(&table, writer, from, acknowledged, is_done);
+}
+
+/// Counts up in a table of this client.
+pub(crate) fn count_up(
+    table: &Table<u64>,
+    writer: u64,
+    from: u64,
+    acknowledged: &Acknowledged,
+    is_done: impl Fn() -> bool,
+) {
+    let values = table.info().definition.values;
     let mut session = table.session(Options::default()).expect("a session");
     for count in (from..).take_while(|_| !is_done()) {
         let value = value_of(count, writer, values);
@@ -70,7 +82,7 @@ fn write_until(
 }
 
 /// Reads what the lives before have acknowledged, until the server is gone.
-fn read(client: &Client, acknowledged: &[u64]) {
+pub(crate) fn read(client: &Client, acknowledged: &[u64]) {
     let table = client.table::<u64>("counted").expect("it came back");
     let values = table.info().definition.values;
     let mut session = table.session(Options::default()).expect("a session");
@@ -86,7 +98,7 @@ fn read(client: &Client, acknowledged: &[u64]) {
 }
 
 /// Every write that was acknowledged is there.
-fn check(client: &Client, acknowledged: &[u64]) -> u64 {
+pub(crate) fn check(client: &Client, acknowledged: &[u64]) -> u64 {
     let table = client.table::<u64>("counted").expect("it came back");
     let values = table.info().definition.values;
     let mut session = table.session(Options::default()).expect("a session");
@@ -110,7 +122,7 @@ fn check(client: &Client, acknowledged: &[u64]) -> u64 {
 }
 
 /// Whether each writer was told of a write since.
-fn has_grown(acknowledged: &Acknowledged, before: &[u64]) -> bool {
+pub(crate) fn has_grown(acknowledged: &Acknowledged, before: &[u64]) -> bool {
     let now = acknowledged.lock().expect("no panic");
     now.iter().zip(before).all(|(now, before)| now > before)
 }

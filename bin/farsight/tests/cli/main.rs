@@ -2,6 +2,7 @@
 
 mod addresses;
 mod durability;
+mod durable_pool;
 mod endings;
 mod faults;
 mod figures;

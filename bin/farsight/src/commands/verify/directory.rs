@@ -19,6 +19,9 @@ pub(super) fn verify(directory: &Path) -> Result<ExitCode> {
     }
     writeln!(out, "{listing}")?;
     writeln!(out, "segments of the log: {}", report.segments)?;
+    if let Some((index, nodes)) = report.place.filter(|(_, nodes)| *nodes > 1) {
+        writeln!(out, "node number {} of {nodes} in its pool, after {} lives", index + 1, report.lives)?;
+    }
     if let Some((file, offset)) = &report.cut {
         writeln!(out, "{file} ends at byte {offset}: what stands behind was not durable at a crash")?;
     }
