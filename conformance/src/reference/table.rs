@@ -140,7 +140,8 @@ impl HostedTable for ReferenceTable {
             | Request::LoadLong { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
-            Request::Lookup { .. }
+            Request::Replace { .. }
+            | Request::Lookup { .. }
             | Request::TopModel { .. }
             | Request::SubModels { .. }
             | Request::Control(_) => {

@@ -52,7 +52,7 @@ mod over_simulated_cards {
 }
 
 mod costs {
-    use farsight::{Access, Meters, WriteOperation};
+    use farsight::{Access, Meters, WriteOperation, WriteOutcome};
     use farsight_conformance::engine::costs::MeteredSession as _;
     use farsight_conformance::engine::direct::SessionView;
     use farsight_conformance::engine::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
@@ -123,6 +123,27 @@ mod costs {
         }
         let swap = write(Addresses::Known, WriteOperation::Swap, 0);
         assert_about("Swap by address", swap, [2.0, 2.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn writes_of_one_key_in_one_batch_cost_one() {
+        const TOGETHER: u64 = 16;
+        let cost = cost_each(Addresses::Known, |session, key| {
+            let entries: Vec<_> = (0..TOGETHER).map(|value| (key, value.to_le_bytes().to_vec())).collect();
+            let outcomes = session.write(WriteOperation::Put, &entries);
+            let versions: Vec<u64> = outcomes
+                .iter()
+                .map(|outcome| match outcome {
+                    WriteOutcome::Replaced(version) => *version,
+                    other => panic!("key {key}: {other:?}"),
+                })
+                .collect();
+            assert!(versions.is_sorted_by(|first, second| first < second), "{versions:?}");
+            let got = session.get(key).expect("the key is there");
+            assert_eq!(got, ((TOGETHER - 1).to_le_bytes().to_vec(), versions[versions.len() - 1]));
+        });
+        // Each batch is one round trip, and the GET behind it another.
+        assert_about("puts of one key, and a GET", cost, [2.0, 2.0, 1.0, 1.0]);
     }
 
     #[test]

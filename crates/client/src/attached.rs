@@ -5,6 +5,7 @@
 //! names have changed.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{
@@ -59,6 +60,8 @@ pub(crate) trait Operations: Send {
     ) -> Result<(), EngineError>;
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
+    /// As [`Engine::decide_until`](farsight_index::Engine::decide_until).
+    fn decide_until(&mut self, until: Instant) -> bool;
     /// What the engine counted.
     fn counters(&self) -> Counters;
     /// What went over the queue pairs.
@@ -156,6 +159,10 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
+    fn decide_until(&mut self, until: Instant) -> bool {
+        self.engine.decide_until(until)
+    }
+
     fn counters(&self) -> Counters {
         self.engine.counters()
     }
@@ -223,6 +230,10 @@ impl Operations for LetGo {
 
     fn prefill(&mut self, _: u64) -> Read<()> {
         Self::failed()
+    }
+
+    fn decide_until(&mut self, _: Instant) -> bool {
+        false
     }
 
     fn counters(&self) -> Counters {

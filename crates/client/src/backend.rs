@@ -10,7 +10,7 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index::{Access, CacheStats, EngineKind};
-use farsight_protocol::{NodeStats, TableDefinition, TableInfo};
+use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableDefinition, TableId, TableInfo};
 
 use crate::CatalogueError;
 use crate::attached::Operations;
@@ -131,6 +131,18 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`CatalogueError`].
     fn list(&self) -> Result<Vec<TableInfo>, CatalogueError>;
 
+    /// Offers the coordinator to write for others.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn offer_proxy(&self, offer: &ProxyOffer) -> Result<ProxyLease, CatalogueError>;
+
+    /// The compute nodes that write for others in the table of this number.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn proxies(&self, table: TableId) -> Result<Vec<Proxy>, CatalogueError>;
+
     /// Sub-models that wait to be retrained by the nodes, over all tables.
     ///
     /// # Errors
@@ -172,6 +184,12 @@ pub(crate) trait OpenTable: Send + Sync {
     /// # Errors
     /// As [`Connection::open_queue`](farsight_fabric::Connection::open_queue).
     fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError>;
+
+    /// The same for a session that has nobody else execute its operations.
+    ///
+    /// # Errors
+    /// As [`OpenTable::attach`].
+    fn attach_fixed(&self) -> Result<Box<dyn Operations>, CatalogueError>;
 
     /// Begins a bulk load.
     ///

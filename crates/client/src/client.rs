@@ -7,7 +7,7 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::Engines;
-use farsight_protocol::{NodeStats, TableId, TableInfo};
+use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableId, TableInfo};
 
 use crate::CatalogueError;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
@@ -149,6 +149,22 @@ impl Client {
     /// [`CatalogueError::Refused`] by a node without a directory, or where that failed.
     pub fn snapshot(&self) -> Result<(), CatalogueError> {
         self.shared.in_one_epoch(|backend| backend.snapshot())
+    }
+
+    /// Offers the coordinator to write for others, or renews that.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is no such table, or none for which others write.
+    pub fn offer_proxy(&self, offer: &ProxyOffer) -> Result<ProxyLease, CatalogueError> {
+        self.shared.in_one_epoch(|backend| backend.offer_proxy(offer))
+    }
+
+    /// The compute nodes that write for others in the table of this number, and their partitions.
+    ///
+    /// # Errors
+    /// As [`Client::offer_proxy`].
+    pub fn proxies(&self, table: TableId) -> Result<Vec<Proxy>, CatalogueError> {
+        self.shared.in_one_epoch(|backend| backend.proxies(table))
     }
 
     /// Sub-models that wait to be retrained by server or memory nodes, over all tables. ROLEX's tables are

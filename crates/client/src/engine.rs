@@ -118,6 +118,14 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
     /// As [`OpenedTable::attach`].
     fn attach(&self, table: &OpenedTable<'_, C>, access: Access) -> Result<Attachment, CatalogueError>;
 
+    /// The same for a session that has nobody else execute its operations.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    fn attach_fixed(&self, table: &OpenedTable<'_, C>) -> Result<Attachment, CatalogueError> {
+        self.attach(table, Access::OneSided)
+    }
+
     /// Begins a bulk load.
     ///
     /// # Errors

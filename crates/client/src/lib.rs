@@ -22,6 +22,7 @@ mod connect;
 mod engine;
 mod error;
 mod expiry;
+mod fixed_session;
 #[cfg(injected)]
 pub mod injected;
 mod nodes;
@@ -45,6 +46,7 @@ pub use expiry::Lifetime;
 pub use farsight_index::{Access, CacheStats, Direction, EngineError, EngineKind, ScanRequest};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::TableEngine;
+pub use fixed_session::FixedSession;
 pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
 pub use session::{Origin, Session};

@@ -8,6 +8,7 @@ use farsight_protocol::{ErrorCode, TableInfo, ValueKind};
 
 use crate::attached::Working;
 use crate::backend::{Backend, OpenTable};
+use crate::fixed_session::FixedSession;
 use crate::reconnect::Shared;
 use crate::session::Session;
 use crate::{BulkLoad, CatalogueError, OpenError};
@@ -95,6 +96,19 @@ impl Table {
     pub fn session(&self, access: Access) -> Result<Session, OpenError> {
         let working = self.shared.in_one_epoch(|backend| self.attach(backend, access, 0))?;
         Ok(Session::new(self.clone(), access, working))
+    }
+
+    /// A session on this table that neither follows its name nor has others execute its writes: for a
+    /// process that executes them for others.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn fixed_session(&self) -> Result<FixedSession, OpenError> {
+        self.shared.in_one_epoch(|backend| {
+            let open = self.open_in(backend)?;
+            let (info, engine) = (Arc::clone(open.info()), open.attach_fixed()?);
+            Ok(FixedSession::new(&info, engine, Arc::clone(backend)))
+        })
     }
 
     /// Begins a bulk load of ascending keys into this table, which must be empty; of ROLEX, never have held a

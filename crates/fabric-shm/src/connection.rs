@@ -150,6 +150,16 @@ impl Connection for ShmConnection {
         }
         Self::connect_within(&self.path, self.options.clone(), timeout.min(ANSWER_TIMEOUT))
     }
+
+    fn connect_beside(&self, url: &str, timeout: Duration) -> Result<Option<Self>, FabricError> {
+        if self.link.is_forked() {
+            return Err(FabricError::Forked);
+        }
+        let Some(path) = url.strip_prefix("shm://") else { return Ok(None) };
+        Self::connect_within(Path::new(path), self.options.clone(), timeout.min(ANSWER_TIMEOUT)).map(Some)
+    }
+
+    const HAS_URLS: bool = true;
 }
 
 impl Drop for ShmConnection {

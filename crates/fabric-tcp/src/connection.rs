@@ -133,6 +133,16 @@ impl Connection for TcpConnection {
         }
         Self::connect_within(&self.address, self.options.clone(), timeout.min(ANSWER_TIMEOUT))
     }
+
+    fn connect_beside(&self, url: &str, timeout: Duration) -> Result<Option<Self>, FabricError> {
+        if self.link.is_forked() {
+            return Err(FabricError::Forked);
+        }
+        let Some(address) = url.strip_prefix("tcp://") else { return Ok(None) };
+        Self::connect_within(address, self.options.clone(), timeout.min(ANSWER_TIMEOUT)).map(Some)
+    }
+
+    const HAS_URLS: bool = true;
 }
 
 impl Drop for TcpConnection {

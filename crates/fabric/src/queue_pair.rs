@@ -68,6 +68,21 @@ pub trait Connection: Send + Sync + 'static {
     fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError>
     where
         Self: Sized;
+
+    /// A connection to another host of this fabric, by its URL and with this one's settings. `None` if that is
+    /// none of this fabric's URLs, or the fabric has none.
+    ///
+    /// # Errors
+    /// As [`Connection::reconnect`].
+    fn connect_beside(&self, _url: &str, _timeout: Duration) -> Result<Option<Self>, FabricError>
+    where
+        Self: Sized,
+    {
+        Ok(None)
+    }
+
+    /// True if the fabric knows hosts by URLs.
+    const HAS_URLS: bool = false;
 }
 
 /// One session's queue of verbs to one node; single-threaded.

@@ -9,7 +9,7 @@ use farsight_fabric_shm::ShmConnection;
 use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
-use farsight_protocol::{NodeStats, TableDefinition, TableId, TableInfo, ValueKind};
+use farsight_protocol::{NodeStats, Proxy, TableDefinition, TableId, TableInfo, ValueKind};
 
 use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError, TableOptions};
 
@@ -289,6 +289,19 @@ impl Client {
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
         self.inner.pending_training()
+    }
+
+    /// The compute nodes that write for others in the FlexKV table of this number, and their partitions.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is no such table, or it is of another engine.
+    pub fn proxies(&self, table: TableId) -> Result<Vec<Proxy>, CatalogueError> {
+        self.inner.proxies(table)
+    }
+
+    /// The client below.
+    pub(crate) fn inner(&self) -> &farsight_client::Client {
+        &self.inner
     }
 
     /// The number of the table of this name, and what trains it from here; `None` for one that its nodes

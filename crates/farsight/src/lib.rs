@@ -98,6 +98,7 @@ mod addresses;
 mod asynchronous;
 mod bulk_load;
 mod client;
+mod compute_node;
 mod conditional;
 mod data;
 mod default_socket;
@@ -124,6 +125,7 @@ pub use addresses::Addresses;
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
+pub use compute_node::{ComputeNode, ComputeNodeError, ComputeNodeOptions};
 pub use conditional::{Added, Exchanges, Swapped};
 pub use data::{
     BackupReport, DataRecord, DataReport, DataTable, back_up_data, directory_archive, read_data, restore_data,
@@ -148,7 +150,7 @@ pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_node::ShutdownError;
 pub use farsight_protocol::{
     Ack, BlockSpaceStats, DataStats, ErrorCode, Expiry, HashIndexStats, KeyKind, ListenerStats, ModelStats,
-    NodeStats, Operand, POOL_NODES_MAX, PartStats, RegionInfo, ServerError, Space, SpaceStats,
+    NodeStats, Operand, POOL_NODES_MAX, PartStats, Proxy, RegionInfo, ServerError, Space, SpaceStats,
     TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats, ValueKind, WriteOperation,
     WriteOutcome,
 };

@@ -40,9 +40,9 @@ pub struct ServerBuilder {
 }
 
 /// What listens at one address.
-struct Listening {
-    url: ServerUrl,
-    listener: Arc<dyn Listener>,
+pub(crate) struct Listening {
+    pub(crate) url: ServerUrl,
+    pub(crate) listener: Arc<dyn Listener>,
     /// The network card, by its device's name, if it is RDMA.
     device: Option<String>,
 }
@@ -280,7 +280,12 @@ impl ServerBuilder {
         }
     }
 
-    fn listen_at_all(mut self) -> Result<Vec<Listening>, StartError> {
+    /// Worker threads at each address.
+    pub(crate) fn workers_of_each(&self) -> usize {
+        self.options.workers
+    }
+
+    pub(crate) fn listen_at_all(mut self) -> Result<Vec<Listening>, StartError> {
         if self.urls.is_empty() {
             self.urls.push(ServerUrl::shm(default_socket::make()?));
         }

@@ -1,6 +1,7 @@
 //! FlexKV as the engine of a client's session.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{Answers, Counters, Engine, EngineError, OldValues, Undecided, Writes, gather};
@@ -76,6 +77,11 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
     fn counters(&self) -> Counters {
         self.session.counters()
     }
+
+    fn decide_until(&mut self, until: Instant) -> bool {
+        self.session.until.set(Some(until));
+        true
+    }
 }
 
 /// A write that its value or its operand rules out has an outcome, as where nodes execute it.
@@ -91,8 +97,8 @@ fn or_refused(done: Written) -> Written {
 
 /// The code by which a write's failure that changed nothing is an outcome beside others.
 fn code_of(error: &EngineError) -> ErrorCode {
-    match error.of() {
-        Some(FlexError::Contended { .. }) => ErrorCode::Contended,
+    match error.of().map(FlexError::failed_in) {
+        Some(FlexError::Contended { .. } | FlexError::Late { .. }) => ErrorCode::Contended,
         Some(FlexError::Full { .. } | FlexError::Deepest { .. }) => ErrorCode::RegionFull,
         Some(FlexError::Damaged { .. } | FlexError::Directory { .. }) => ErrorCode::Damaged,
         _ if error.is_of_dropped_table() => ErrorCode::UnknownTable,

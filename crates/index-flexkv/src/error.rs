@@ -1,6 +1,7 @@
 //! What can go wrong in an operation.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use farsight_fabric::FabricError;
 use farsight_index::Undecided;
@@ -27,6 +28,12 @@ pub enum FlexError {
         key: u64,
         /// Attempts.
         attempts: u32,
+    },
+    /// It was not known in time what the write changes.
+    #[error("key {key}: the write came too late to be decided. Nothing changed")]
+    Late {
+        /// The key.
+        key: u64,
     },
     /// All slots in which the key may stand are others', and the node has no units to split their subtable.
     #[error(
@@ -111,6 +118,9 @@ pub enum FlexError {
         /// The version.
         version: u64,
     },
+    /// The write that stood for this one and others of its key failed.
+    #[error(transparent)]
+    Absorbed(Arc<FlexError>),
     /// A node refused a request of the operation. What the fabric failed in is [`FlexError::Fabric`].
     #[error("memory for objects: {source}")]
     Call {
@@ -120,6 +130,20 @@ pub enum FlexError {
 }
 
 impl FlexError {
+    /// What a write failed in that stood for others, to one of those.
+    pub(crate) fn of_all(error: &Arc<Self>) -> Self {
+        match &**error {
+            Self::Fabric(source) => Self::Fabric(source.clone()),
+            Self::Indeterminate { key, source } => Self::Indeterminate { key: *key, source: source.clone() },
+            _ => Self::Absorbed(Arc::clone(error)),
+        }
+    }
+
+    /// What failed, of whichever write.
+    pub(crate) fn failed_in(&self) -> &Self {
+        if let Self::Absorbed(error) = self { error.failed_in() } else { self }
+    }
+
     /// What a failed request means to the operation that made it.
     pub(crate) fn of_call(source: Box<dyn Error + Send + Sync>) -> Self {
         match source.downcast::<FabricError>() {

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod combine;
 mod directory;
 mod engine;
 mod error;
@@ -36,6 +37,7 @@ pub mod injected;
 mod insert;
 mod look;
 mod object;
+mod proxied;
 mod recall;
 mod remove;
 mod replace;
@@ -49,6 +51,7 @@ mod write;
 pub use addresses::Addresses;
 pub use engine::FlexEngine;
 pub use error::FlexError;
+pub use proxied::{ProxyCalls, ProxyFailure};
 pub use session::FlexSession;
 pub use stock::{CallResult, ObjectCalls, Stock};
 pub use table::{FlexNode, FlexTable};

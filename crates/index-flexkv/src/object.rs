@@ -23,6 +23,8 @@ pub(crate) struct NewObject {
     memory: Option<ObjectMemory>,
     /// Its version; 0: none yet.
     pub(crate) version: u64,
+    /// Versions next below its own that belong to it, too: those of writes for which it stands.
+    absorbed: u64,
     bytes: Vec<u8>,
     value_bytes: usize,
     words: Vec<u64>,
@@ -48,6 +50,11 @@ pub(crate) fn object_lines(key: &[u8], value_bytes: usize) -> Option<u8> {
 }
 
 impl NewObject {
+    /// None yet, of a write that stands for so many others ([`crate::combine`]).
+    pub(crate) fn absorbing(absorbed: u64) -> Self {
+        Self { absorbed, ..Self::default() }
+    }
+
     /// Its memory.
     ///
     /// # Panics
@@ -88,7 +95,7 @@ impl NewObject {
     /// True if it is this value's, with a version above `last`, and stands in its memory.
     pub(crate) fn is_of(&self, value: &[u8], last: u64) -> bool {
         self.is_written
-            && self.version > last
+            && self.version > last.saturating_add(self.absorbed)
             && self.value_bytes == value.len()
             && self.bytes[block_bytes(KEY_BYTES, 0)..].starts_with(value)
     }
@@ -108,7 +115,7 @@ impl FlexSession {
         let too_long =
             || FlexError::Operand { key, got_bytes: value.len(), max_bytes: self.table.values().bytes_max() };
         let lines = object_lines(&key_bytes, value.len()).ok_or_else(too_long)?;
-        let version = self.versions.above(last, now)?;
+        let version = self.versions.above(last.saturating_add(object.absorbed), now)?;
         if object.memory.is_some_and(|memory| memory.lines != lines) {
             self.abandon(node, object);
         }

@@ -9,7 +9,7 @@ use farsight_layout::hash_index::{Candidate, HashSlot};
 use crate::addresses::Address;
 use crate::get::{ring, slots};
 use crate::object::NewObject;
-use crate::session::{Done, Written};
+use crate::session::{Done, Written, absorbed_by};
 use crate::table::KeyLines;
 use crate::write::replaces_any_value;
 use crate::{FlexError, FlexSession};
@@ -35,7 +35,7 @@ impl FlexSession {
     pub(crate) fn replace_batch<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        (writes, absorbed): (Writes<'_>, &[u64]),
         done: &mut [Done],
     ) -> Result<(), FabricError> {
         if !replaces_any_value(writes.operation) || !Q::GUARANTEES.atomic_after_write {
@@ -45,7 +45,7 @@ impl FlexSession {
         while !rest.keys.is_empty() {
             let first = writes.keys.len() - rest.keys.len();
             let (now, later) = rest.split_at(REPLACEMENTS.min(rest.keys.len()));
-            let mut posted = self.post_replacements(queues, now, first);
+            let mut posted = self.post_replacements(queues, (now, absorbed), first);
             if let Err(error) = ring(queues) {
                 // Nobody knows whether slots name these objects.
                 for replacement in &mut posted {
@@ -66,7 +66,7 @@ impl FlexSession {
     fn post_replacements<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        (writes, absorbed): (Writes<'_>, &[u64]),
         first: usize,
     ) -> Vec<Replacement> {
         let lines_of = |key: &u64| {
@@ -76,12 +76,18 @@ impl FlexSession {
         };
         let of_keys: Vec<KeyLines> = writes.keys.iter().map(lines_of).collect();
         let now = queues[0].now();
+        let known: Vec<Option<Address>> =
+            writes.keys.iter().zip(&of_keys).map(|(key, of)| self.known_address(*key, *of)).collect();
         let mut posted = Vec::with_capacity(writes.keys.len());
-        for (index, ((key, operand), of)) in writes.iter().zip(of_keys).enumerate() {
-            let Some(address) = self.known_address(key, of) else { continue };
+        // All words are known by now: other sessions may learn newer ones at any time.
+        if self.is_late() {
+            return posted;
+        }
+        for (index, (((key, operand), of), known)) in writes.iter().zip(of_keys).zip(known).enumerate() {
+            let Some(address) = known else { continue };
             // What is refused here is refused again where it is written on its own.
             let Ok(operand) = self.operand(writes, key, operand) else { continue };
-            let mut object = NewObject::default();
+            let mut object = NewObject::absorbing(absorbed_by(absorbed, first + index));
             if self.prepare(now, &mut object, of.node, (key, operand.value), address.version).is_err() {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_base::Line;
 use farsight_base::pinned::PinnedMemory;
@@ -16,7 +17,7 @@ use crate::addresses::HeldAddresses;
 use crate::get::StagedGet;
 use crate::versions::Versions;
 use crate::write::Write;
-use crate::{Addresses, FlexError, FlexTable, ObjectCalls, Stock};
+use crate::{Addresses, FlexError, FlexTable, ObjectCalls, ProxyCalls, Stock};
 
 /// Writes side by side.
 const WRITES: usize = 32;
@@ -30,6 +31,10 @@ pub struct FlexSession {
     pub(crate) stock: Arc<Stock>,
     pub(crate) addresses: RefCell<HeldAddresses>,
     pub(crate) calls: Box<dyn ObjectCalls>,
+    /// Compute nodes that write for this one; none where it executes each write itself.
+    pub(crate) proxies: Option<Box<dyn ProxyCalls>>,
+    /// When writes have to know what they change, if others wait for them.
+    pub(crate) until: Cell<Option<Instant>>,
     pub(crate) versions: Versions,
     pub(crate) buffers: Buffers,
     random: RefCell<SplitMix64>,
@@ -47,17 +52,23 @@ pub(crate) struct Buffers {
     keys: Kept<Vec<(u64, usize)>>,
 }
 
+/// How many others the write of this number stands for, by a list that has all or none.
+pub(crate) fn absorbed_by(absorbed: &[u64], index: usize) -> u64 {
+    absorbed.get(index).copied().unwrap_or(0)
+}
+
 /// A write that is done, or not yet, and the value before.
 pub(crate) type Done = (Option<Written>, Vec<u8>);
 
 impl FlexSession {
-    /// A session, whose pauses are drawn from `seed`. It shares stock and addresses with the others of its
-    /// compute node.
+    /// A session, whose pauses are drawn from `seed`. What `proxies` write for it goes to them. It shares
+    /// stock and addresses with the others of its compute node.
     #[must_use]
     pub fn new(
         table: FlexTable,
         (stock, addresses): (Arc<Stock>, Arc<Addresses>),
         calls: Box<dyn ObjectCalls>,
+        proxies: Option<Box<dyn ProxyCalls>>,
         seed: u64,
     ) -> Self {
         Self {
@@ -65,6 +76,8 @@ impl FlexSession {
             stock,
             addresses: RefCell::new(HeldAddresses::new(addresses)),
             calls,
+            proxies,
+            until: Cell::default(),
             versions: Versions::default(),
             buffers: Buffers::default(),
             random: RefCell::new(SplitMix64::new(seed)),
@@ -97,12 +110,36 @@ impl FlexSession {
         old_values: &mut OldValues,
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
+        if !self.write_proxied(queues, writes, outcomes) {
+            self.write_here(queues, writes, outcomes, old_values);
+        }
+    }
+
+    /// [`FlexSession::write_many`] by this session's own verbs.
+    pub(crate) fn write_here<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<Written>,
+        old_values: &mut OldValues,
+    ) {
         self.addresses.borrow_mut().refresh();
         let mut rest = writes;
         while !rest.keys.is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let (now, later) = rest.split_at(distinct(rest.keys, &mut self.buffers.keys.lend()));
-            if let Err(error) = self.write_distinct(queues, now, outcomes, old_values) {
+            let count = distinct(rest.keys, &mut self.buffers.keys.lend());
+            if count < rest.keys.len()
+                && let Some(combined) = self.combine(rest)
+            {
+                let mut done = Vec::with_capacity(combined.writes().keys.len());
+                let batch = (combined.writes(), combined.absorbed());
+                // Each write that the fabric failed has its error.
+                let _ = self.write_distinct(queues, batch, &mut done, old_values);
+                outcomes.extend(combined.expand(done));
+                return;
+            }
+            let (now, later) = rest.split_at(count);
+            if let Err(error) = self.write_distinct(queues, (now, &[]), outcomes, old_values) {
                 // Those that follow would wait for the same fabric, one behind the other.
                 outcomes.extend(later.keys.iter().map(|_| Err(FlexError::Fabric(error.clone()))));
                 if writes.operation.returns_value() {
@@ -114,19 +151,19 @@ impl FlexSession {
         }
     }
 
-    /// Writes of different keys. What became of each is in `outcomes`, also if the fabric fails them
-    /// together.
+    /// Writes of different keys, each of which stands for as many others as `absorbed` says. What became of
+    /// each is in `outcomes`, also if the fabric fails them together.
     fn write_distinct<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        (writes, absorbed): (Writes<'_>, &[u64]),
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) -> Result<(), FabricError> {
         let mut done = Vec::new();
         done.resize_with(writes.keys.len(), Done::default);
-        let outcome = self.replace_batch(queues, writes, &mut done);
-        let outcome = outcome.and_then(|()| self.write_rest(queues, writes, &mut done));
+        let outcome = self.replace_batch(queues, (writes, absorbed), &mut done);
+        let outcome = outcome.and_then(|()| self.write_rest(queues, (writes, absorbed), &mut done));
         for ((written, old), key) in done.into_iter().zip(writes.keys) {
             let lost = || outcome.clone().expect_err("a batch ends with all writes or with an error");
             outcomes
@@ -142,10 +179,11 @@ impl FlexSession {
     fn write_rest<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        (writes, absorbed): (Writes<'_>, &[u64]),
         done: &mut [Done],
     ) -> Result<(), FabricError> {
-        let rest: Vec<_> = done.iter_mut().zip(writes.iter()).filter(|(done, _)| done.0.is_none()).collect();
+        let rest: Vec<_> =
+            done.iter_mut().zip(writes.iter()).zip(0..).filter(|((done, _), _)| done.0.is_none()).collect();
         if rest.is_empty() {
             return Ok(());
         }
@@ -154,11 +192,12 @@ impl FlexSession {
             &mut self.buffers.lane.borrow_mut(),
             width,
             rest,
-            |slot, (done, (key, operand))| async move {
+            |slot, ((done, (key, operand)), index)| async move {
                 let mut old = Vec::new();
                 let outcome = match self.operand(writes, key, operand) {
                     Ok(operand) => {
-                        let write = Write { operation: writes.operation, key, operand };
+                        let absorbed = absorbed_by(absorbed, index);
+                        let write = Write { operation: writes.operation, key, operand, absorbed };
                         self.write(&slot, write, &mut old).await
                     }
                     Err(error) => Err(error),
@@ -212,6 +251,12 @@ impl FlexSession {
             },
         )?;
         failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// True if a write that learns only now what it changes comes too late. It is asked between that moment
+    /// and the swap. So the slot had the swap's word in time, whenever the swap executes.
+    pub(crate) fn is_late(&self) -> bool {
+        self.until.get().is_some_and(|until| Instant::now() > until)
     }
 
     /// A part of one, by chance.

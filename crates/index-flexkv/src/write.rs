@@ -24,6 +24,8 @@ pub(crate) struct Write<'w> {
     pub(crate) operation: WriteOperation,
     pub(crate) key: u64,
     pub(crate) operand: Operand<'w>,
+    /// Writes of the key for which it stands, too.
+    pub(crate) absorbed: u64,
 }
 
 /// What an attempt came to.
@@ -41,7 +43,7 @@ impl FlexSession {
         old: &mut Vec<u8>,
     ) -> Result<WriteOutcome, FlexError> {
         let of = self.table.lines_of(&write.key.to_le_bytes());
-        let mut object = NewObject::default();
+        let mut object = NewObject::absorbing(write.absorbed);
         let outcome = self.attempts(slot, (write, of), &mut object, old).await;
         match &outcome {
             Err(FlexError::Indeterminate { .. } | FlexError::Fabric(_)) => object.forget(),
@@ -62,6 +64,9 @@ impl FlexSession {
         if stores_its_value(write.operation) {
             let last = known.map_or(0, |address| address.version);
             self.prepare(slot.now(), object, of.node, (key, write.operand.value), last)?;
+        }
+        if self.is_late() {
+            return Err(FlexError::Late { key });
         }
         if let Some(address) = known.filter(|_| replaces_any_value(write.operation))
             && let Some(outcome) = self.replace_recalled(slot, (key, of), object, address).await?
@@ -159,6 +164,9 @@ impl FlexSession {
         };
         let last = held.map_or_else(|| buckets.removed_version(of), |held| held.version);
         self.ready(slot, (key, of), object, value.bytes(), last).await?;
+        if self.is_late() {
+            return Err(FlexError::Late { key });
+        }
         let (is_done, outcome, freed) = match looked {
             Looked::Absent => {
                 let value = value.bytes();

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::ops::AddAssign;
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
@@ -64,6 +65,12 @@ pub trait Engine<Q: QueuePair>: Send {
 
     /// What this session did besides the fabric's verbs.
     fn counters(&self) -> Counters;
+
+    /// From now on fails each write that has not found out by then what it changes, and changes nothing.
+    /// False if this engine does not.
+    fn decide_until(&mut self, _until: Instant) -> bool {
+        false
+    }
 }
 
 /// An engine that keeps its keys in order.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
-use farsight_protocol::{ReplyWriter, Request, ServerError};
+use farsight_protocol::{ErrorCode, ReplyWriter, Request, ServerError};
 
 use crate::engine::{Call, Scratch};
 use crate::late_reply::LateReplies;
@@ -59,6 +59,10 @@ impl Calls {
         self.view.refresh(&self.state.tables);
         let table = match request {
             Request::Control(body) => return Ok((self.control(client, body, answer)?, Answer::Now)),
+            Request::Replace { .. } => {
+                let text = "this is a memory node: compute nodes that serve replace values for others";
+                return Err(ServerError::new(ErrorCode::BadRequest, text));
+            }
             Request::Get { table, .. }
             | Request::Scan { table, .. }
             | Request::Write { table, .. }

@@ -6,6 +6,7 @@
 //! back. It reads what compute nodes wrote only when one of them has ended, and writes nothing there.
 
 mod objects;
+mod proxies;
 mod splits;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +23,8 @@ use farsight_layout::hash_index::{
 };
 use farsight_layout::value_block::{ValueBlock, block_bytes};
 use farsight_protocol::{
-    BlockSpaceStats, ComputeNode, ErrorCode, ObjectMemory, RegionInfo, Request, ServerError, Space,
-    SpaceStats, SplitGrant, ValueKind,
+    BlockSpaceStats, ComputeNode, ErrorCode, ObjectMemory, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer,
+    RegionInfo, Request, ServerError, Space, SpaceStats, SplitGrant, ValueKind,
 };
 
 use crate::BackgroundState;
@@ -32,6 +33,7 @@ use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
 use objects::Objects;
+use proxies::Proxies;
 use splits::Splits;
 
 /// The number by which blocks name their space: there is one.
@@ -61,6 +63,8 @@ pub struct FlexTable {
     splits: Mutex<Splits>,
     space: Arc<BlockSpace>,
     objects: Mutex<Objects>,
+    /// Who writes for others, at the coordinator.
+    proxies: Option<Mutex<Proxies>>,
 }
 
 impl FlexTable {
@@ -97,7 +101,8 @@ impl FlexTable {
         let space = new.writable_region(object_bytes.min(reach_bytes))?;
         let space = Arc::new(BlockSpace::new(space, SPACE, object_bytes.min(reach_bytes)));
         let objects = Mutex::new(Objects::new(Arc::clone(&space)));
-        Ok(Self { name, index, shape, splits: Mutex::new(splits), space, objects })
+        let (splits, proxies) = (Mutex::new(splits), (new.index() == 0).then(Mutex::default));
+        Ok(Self { name, index, shape, splits, space, objects, proxies })
     }
 
     /// Takes note of what became of memory that compute nodes had in hand, and gives `owner` more.
@@ -118,6 +123,33 @@ impl FlexTable {
             let code = if error.system.is_some() { ErrorCode::NoMemory } else { ErrorCode::RegionFull };
             ServerError::new(code, format!("table {:?}: {error}", self.name))
         })
+    }
+
+    /// Gives partitions to a compute node that would write for others, or renews what it has.
+    pub(crate) fn lease_partitions(
+        &self,
+        owner: ComputeNode,
+        offer: ProxyOffer,
+        now: MonotonicNs,
+    ) -> Result<ProxyLease, ServerError> {
+        self.proxies()?.lease(owner, offer, now).ok_or_else(|| {
+            let text = format!("table {:?} has {PROXIES_MAX} compute nodes that serve, its most", self.name);
+            ServerError::new(ErrorCode::OutOfResources, text)
+        })
+    }
+
+    /// Who writes for others.
+    pub(crate) fn who_proxies(&self, now: MonotonicNs) -> Result<Vec<Proxy>, ServerError> {
+        Ok(self.proxies()?.all(now))
+    }
+
+    fn proxies(&self) -> Result<MutexGuard<'_, Proxies>, ServerError> {
+        // Each change is complete, or a bug that ends all answers.
+        let proxies = self.proxies.as_ref().ok_or_else(|| {
+            let text = "the pool's first node knows which compute nodes serve, not this one";
+            ServerError::new(ErrorCode::BadRequest, text)
+        })?;
+        Ok(proxies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What a compute node gets that wants to split this subtable of a partition.
@@ -273,6 +305,9 @@ impl HostedTable for FlexTable {
     }
 
     fn end(&self, owner: ComputeNode) {
+        if let Ok(mut proxies) = self.proxies() {
+            proxies.end(owner);
+        }
         self.splits().end_all(&*self.index, owner);
         let held = self.objects().held_by(owner);
         self.settle(held);

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::request::decode_whole;
 use crate::{
     Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, NodeLife, ObjectMemory,
-    POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PoolPlace, ServerError, Space, TableId, TableLayout,
+    POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace, ProxyOffer,
+    ServerError, Space, TableId, TableLayout,
 };
 
 /// Requests in postcard.
@@ -201,6 +202,15 @@ pub enum ControlRequest {
     /// them. Refused if one is of another copy of a directory than that which it has met. Answered by
     /// nothing.
     Meet(Vec<NodeLife>),
+    /// To the coordinator: this connection's compute node would write for others, or goes on to. Answered by
+    /// a [`ProxyLease`](crate::ProxyLease).
+    OfferProxy(ProxyOffer),
+    /// To the coordinator: which compute nodes write for others in this table? Answered by a `Vec<Proxy>`
+    /// ([`Proxy`](crate::Proxy)) of at most [`PROXIES_MAX`](crate::PROXIES_MAX).
+    Proxies {
+        /// The table.
+        table: TableId,
+    },
 }
 
 impl ControlRequest {
@@ -258,6 +268,10 @@ impl ControlRequest {
                     freed.len()
                 ))
             }
+            Self::OfferProxy(offer) if offer.address.len() > PROXY_ADDRESS_BYTES_MAX => refuse(format!(
+                "a compute node that serves has an address of at most {PROXY_ADDRESS_BYTES_MAX} B, not {}",
+                offer.address.len()
+            )),
             Self::ExchangeObjects { lines, .. } if !(1..=OBJECT_LINES_MAX).contains(lines) => {
                 refuse(format!("an object has 1 to {OBJECT_LINES_MAX} lines, not {lines}"))
             }

@@ -22,6 +22,7 @@ mod first_layout;
 mod operand;
 mod outcome;
 mod pool;
+mod proxies;
 mod reply;
 mod request;
 mod staged;
@@ -43,6 +44,7 @@ pub use pool::{
     Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, NodeLife, NodeLives, ObjectMemory,
     POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space, SplitGrant,
 };
+pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer};
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
 };

@@ -28,6 +28,7 @@ pub(crate) const FETCH_VALUE: u8 = 21;
 pub(crate) const LET_GO: u8 = 22;
 const LOAD_VALUES: u8 = 23;
 pub(crate) const LOAD_LONG: u8 = 24;
+const REPLACE: u8 = 25;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -96,6 +97,18 @@ pub enum Request<'a> {
         first_word: u32,
         /// The generation wanted; zero: the newest.
         generation: u64,
+    },
+    /// To a compute node that writes for others: replaces the values of keys that are present, whatever they
+    /// are, in order. `until` is the last time, by the clock that its replies tell, at which it may still
+    /// find out what it replaces; of a request without entries it is zero. The reply: an outcome an entry, as
+    /// of an update. `argument` is the time there.
+    Replace {
+        /// The table.
+        table: TableId,
+        /// The time, in nanoseconds.
+        until: u64,
+        /// Keys, hints that are not used, values.
+        entries: ValueEntries<'a>,
     },
     /// Sub-models about a key. The reply: `count` sub-models and branches, then a word, the key from which to
     /// go on (zero: nothing is behind). `argument` is the generation they belong to, always the newest. It is
@@ -446,6 +459,15 @@ impl<'a> Request<'a> {
         header(into, WRITE_VALUES, operation as u8, count, table, 0);
     }
 
+    /// Begins a replacement of `count` values by a compute node that writes for others, to be appended with
+    /// [`ValueEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`].
+    pub fn begin_replace(into: &mut Vec<u8>, table: TableId, until: u64, count: usize) {
+        header(into, REPLACE, 0, count, table, until);
+    }
+
     /// Encodes a request for a piece of a value.
     pub fn fetch_value(into: &mut Vec<u8>, table: TableId, number: u64, key: u64, offset: u64) {
         header(into, FETCH_VALUE, 0, 1, table, number);
@@ -504,6 +526,10 @@ impl<'a> Request<'a> {
                 })?;
                 let entries = ValueEntries::new(body, operations(count)?)?;
                 Ok(Self::WriteValues { table, operation, entries })
+            }
+            REPLACE => {
+                let entries = ValueEntries::new(body, operations(count)?)?;
+                Ok(Self::Replace { table, until: argument, entries })
             }
             LOOKUP => {
                 let words = exact("a lookup's key and sub-model", body, 2)?;
@@ -566,7 +592,8 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO | LOAD_LONG => {
+        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO | LOAD_LONG
+        | REPLACE => {
             is("a request's flags", 1, 0, u64::from(flags))?;
         }
         BULK_LOAD | LOAD_VALUES => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,

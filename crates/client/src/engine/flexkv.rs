@@ -1,11 +1,13 @@
 //! FlexKV: what its sessions share, and what it asks of the nodes' processors.
 
+mod proxies;
+
 use std::sync::Arc;
 
 use farsight_fabric::Connection;
 use farsight_index::{Access, CacheStats, EngineError};
 use farsight_index_flexkv::{
-    Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, Stock,
+    Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
 };
 use farsight_protocol::{ControlRequest, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout};
 
@@ -14,12 +16,15 @@ use super::{Attachment, ClientEngine, OpenedTable, Sharing};
 use crate::CatalogueError;
 use crate::bulk_load::Load;
 use crate::nodes::Nodes;
+use proxies::{KnownProxies, SessionProxies};
 
 /// What this compute node has in hand of the table, and what it remembers.
-struct SharedStock {
+struct SharedStock<C> {
     table: FlexTable,
     stock: Arc<Stock>,
     addresses: Arc<Addresses>,
+    /// Which compute nodes write for this one.
+    proxies: Arc<KnownProxies<C>>,
 }
 
 impl ClientEngine for farsight_index::FlexKv {
@@ -44,21 +49,35 @@ impl ClientEngine for farsight_index::FlexKv {
                 source: EngineError::Engine(Arc::new(error)),
             })?;
         let (stock, addresses) = (Arc::new(Stock::new(infos.len())), Arc::default());
-        Ok(Arc::new(SharedStock { table, stock, addresses }))
+        let proxies = Arc::<KnownProxies<C>>::default();
+        Ok(Arc::new(SharedStock { table, stock, addresses, proxies }))
     }
 }
 
-impl SharedStock {
-    fn engine<C: Connection>(&self, table: &OpenedTable<'_, C>) -> Result<FlexEngine, CatalogueError> {
+impl<C: Connection> SharedStock<C> {
+    fn engine(
+        &self,
+        table: &OpenedTable<'_, C>,
+        proxies: Option<Box<dyn ProxyCalls>>,
+    ) -> Result<FlexEngine, CatalogueError> {
         // All nodes know this compute node before it reads anything.
         let seed = table.nodes.locks()?.draw(1) << 32 | u64::from(table.nodes.locks()?.compute_node());
         let calls = NodeCalls { nodes: Arc::clone(table.nodes), table: table.info().id };
         let shared = (Arc::clone(&self.stock), Arc::clone(&self.addresses));
-        Ok(FlexEngine::new(FlexSession::new(self.table.clone(), shared, Box::new(calls), seed)))
+        Ok(FlexEngine::new(FlexSession::new(self.table.clone(), shared, Box::new(calls), proxies, seed)))
+    }
+
+    /// The compute nodes that write for this one, for a session of its own.
+    fn proxies(&self, table: &OpenedTable<'_, C>) -> Option<Box<dyn ProxyCalls>> {
+        if !C::HAS_URLS {
+            return None;
+        }
+        let (nodes, id) = (Arc::clone(table.nodes), table.info().id);
+        Some(Box::new(SessionProxies::new(Arc::clone(&self.proxies), nodes, id)))
     }
 }
 
-impl<C: Connection> Sharing<C> for SharedStock {
+impl<C: Connection> Sharing<C> for SharedStock<C> {
     fn cache_stats(&self) -> CacheStats {
         let memory_bytes = self.addresses.memory_bytes();
         CacheStats { table_bytes: memory_bytes, memory_bytes, ..CacheStats::default() }
@@ -70,11 +89,15 @@ impl<C: Connection> Sharing<C> for SharedStock {
     }
 
     fn attach(&self, table: &OpenedTable<'_, C>, _: Access) -> Result<Attachment, CatalogueError> {
-        table.attach_unordered(self.engine(table)?)
+        table.attach_unordered(self.engine(table, self.proxies(table))?)
+    }
+
+    fn attach_fixed(&self, table: &OpenedTable<'_, C>) -> Result<Attachment, CatalogueError> {
+        table.attach_unordered(self.engine(table, None)?)
     }
 
     fn bulk_load(&self, table: &OpenedTable<'_, C>) -> Result<Box<dyn Load>, CatalogueError> {
-        table.load_unordered(self.engine(table)?)
+        table.load_unordered(self.engine(table, None)?)
     }
 }
 

@@ -1,6 +1,7 @@
 //! An engine that keeps no order, where sessions expect one that does: its scans are refused.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{
@@ -59,6 +60,10 @@ impl<Q: QueuePair, E: Engine<Q>> Engine<Q> for Unordered<E> {
 
     fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    fn decide_until(&mut self, until: Instant) -> bool {
+        self.engine.decide_until(until)
     }
 }
 

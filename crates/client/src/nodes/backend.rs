@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats, EngineKind};
-use farsight_protocol::{ControlRequest, ErrorCode, NodeStats, ServerError, TableInfo};
+use farsight_protocol::{
+    ControlRequest, ErrorCode, NodeStats, Proxy, ProxyLease, ProxyOffer, ServerError, TableId, TableInfo,
+};
 
 use super::{Known, Nodes};
 use crate::CatalogueError;
@@ -125,6 +127,16 @@ impl<C: Connection> Backend for Nodes<C> {
         self.table_infos()
     }
 
+    fn offer_proxy(&self, offer: &ProxyOffer) -> Result<ProxyLease, CatalogueError> {
+        // The coordinator knows this compute node by then.
+        self.locks()?;
+        self.ask(0, &ControlRequest::OfferProxy(offer.clone()))
+    }
+
+    fn proxies(&self, table: TableId) -> Result<Vec<Proxy>, CatalogueError> {
+        self.ask(0, &ControlRequest::Proxies { table })
+    }
+
     fn pending_training(&self) -> Result<u64, CatalogueError> {
         (0..self.count()).map(|node| self.ask::<u64>(node, &ControlRequest::PendingTraining)).sum()
     }
@@ -169,6 +181,10 @@ impl<C: Connection> OpenTable for NodesTable<C> {
 
     fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {
         self.known.sharing.attach(&self.opened(), access).map(|attachment| attachment.0)
+    }
+
+    fn attach_fixed(&self) -> Result<Box<dyn Operations>, CatalogueError> {
+        self.known.sharing.attach_fixed(&self.opened()).map(|attachment| attachment.0)
     }
 
     fn bulk_load(&self) -> Result<BulkLoad, CatalogueError> {

@@ -143,6 +143,14 @@ impl Connection for VerbsConnection {
         self.link.check_owner()?;
         Self::connect_within(&self.address, self.options.clone(), timeout.min(ANSWER_TIMEOUT))
     }
+
+    fn connect_beside(&self, url: &str, timeout: Duration) -> Result<Option<Self>, FabricError> {
+        self.link.check_owner()?;
+        let Some(address) = url.strip_prefix("rdma://") else { return Ok(None) };
+        Self::connect_within(address, self.options.clone(), timeout.min(ANSWER_TIMEOUT)).map(Some)
+    }
+
+    const HAS_URLS: bool = true;
 }
 
 impl Drop for VerbsConnection {

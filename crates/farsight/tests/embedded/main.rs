@@ -3,6 +3,7 @@
 mod addresses;
 mod asynchronous;
 mod bulk_values;
+mod compute_nodes;
 mod conditional;
 mod definitions;
 mod expiry;

@@ -68,6 +68,13 @@ impl Calls {
             ControlRequest::EndSplit { table, units } => {
                 self.view.get(table)?.objects()?.end_split(owner()?, units);
             }
+            ControlRequest::OfferProxy(offer) => {
+                let objects = self.view.get(offer.table)?.objects()?;
+                answer.push_control(&objects.lease_partitions(owner()?, offer, self.now)?);
+            }
+            ControlRequest::Proxies { table } => {
+                answer.push_control(&self.view.get(table)?.objects()?.who_proxies(self.now)?);
+            }
             ControlRequest::Fence { coordinator, compute_node, seen } => {
                 let identity = Identity { coordinator: Epoch(coordinator), compute_node };
                 if state.compute_nodes().of(client)? == identity {

@@ -43,7 +43,9 @@ impl<F: LeafFormat> Part<F> {
             | Request::LoadLong { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
-            Request::Control(_) => unreachable!("the node executes control requests"),
+            Request::Control(_) | Request::Replace { .. } => {
+                unreachable!("the node executes control requests, and refuses replacements for others")
+            }
         }
     }
 }

@@ -1,0 +1,284 @@
+//! Compute nodes that write for this one: who they are, and the way to them.
+//!
+//! Invariant: what is known of them is a hint of half a second ago. A call goes to the process that the
+//! coordinator named, by the epoch of its listener, or to nobody: another one at its address is told nothing.
+//!
+//! Protocol: the sessions of a process share what the coordinator said. A batch that finds it
+//! [`AGE_MAX`] old asks again. A compute node that was not reached, or did not answer, is left out for
+//! [`LEFT_OUT`].
+//!
+//! Time: the replies of a compute node tell its clock. A call that is sent some time later says the sum of
+//! both, and [`DECIDED_WITHIN`] more. That is no later than so long after it was sent, whatever the clocks
+//! say; they only have to run at about one rate. Who misses the reply waits until then.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_base::Epoch;
+use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_index::leaves_calls_unknown;
+use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
+use farsight_layout::hash_index::HASH_PARTITIONS;
+use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, Reply, Request, TableId};
+
+use crate::call::call;
+use crate::nodes::Nodes;
+
+/// The age at which what the coordinator said counts no more.
+const AGE_MAX: Duration = Duration::from_millis(500);
+/// For how long a compute node that failed is asked nothing.
+const LEFT_OUT: Duration = Duration::from_secs(5);
+/// How long connecting to one may take.
+const CONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// For how long a call may be under way before it is known what it replaces.
+const DECIDED_WITHIN: Duration = Duration::from_secs(1);
+/// What the caller adds to that for clocks of other rates: far more than theirs differ by.
+const RATES: Duration = Duration::from_millis(250);
+/// The age at which what a compute node said of its clock counts no more.
+const TIME_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// A process that writes for others: its address, and the epoch of its listener.
+type Place = (String, u64);
+
+/// Who writes for whom, at one time.
+struct Routes {
+    /// By partition the place in `places`.
+    by_partition: Box<[Option<u8>]>,
+    places: Vec<Place>,
+}
+
+/// What the sessions of a process know.
+pub(super) struct KnownProxies<C> {
+    state: Mutex<State>,
+    /// Held while a connection is made: others that want one of them wait, for [`CONNECT_MAX`] at most.
+    connections: Mutex<HashMap<Place, Arc<C>>>,
+}
+
+struct State {
+    asked: Option<Instant>,
+    routes: Arc<Routes>,
+    left_out: HashMap<Place, Instant>,
+}
+
+impl<C> Default for KnownProxies<C> {
+    fn default() -> Self {
+        let state = State { asked: None, routes: Arc::default(), left_out: HashMap::new() };
+        Self { state: Mutex::new(state), connections: Mutex::default() }
+    }
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self { by_partition: vec![None; HASH_PARTITIONS].into(), places: Vec::new() }
+    }
+}
+
+impl Routes {
+    /// By what the coordinator said, without those that `is_out`.
+    fn of(proxies: Vec<Proxy>, is_out: impl Fn(&Place) -> bool) -> Self {
+        let mut routes = Self::default();
+        for Proxy { address, epoch, runs, .. } in proxies.into_iter().take(PROXIES_MAX) {
+            let place = (address, epoch);
+            if is_out(&place) {
+                continue;
+            }
+            let number = routes.places.len() as u8;
+            for (first, count) in runs {
+                let run = usize::from(first)..usize::from(first) + usize::from(count);
+                // The coordinator is believed, but not about how many there are.
+                if let Some(partitions) = routes.by_partition.get_mut(run) {
+                    partitions.fill(Some(number));
+                }
+            }
+            routes.places.push(place);
+        }
+        routes
+    }
+}
+
+impl<C> KnownProxies<C> {
+    /// What was said last, and whether the caller is to ask anew.
+    fn current(&self) -> (Arc<Routes>, bool) {
+        let (mut state, now) = (self.state(), Instant::now());
+        let is_old = state.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= AGE_MAX);
+        if is_old {
+            // The others go on with what they know.
+            state.asked = Some(now);
+        }
+        (Arc::clone(&state.routes), is_old)
+    }
+
+    /// Notes what the coordinator said.
+    fn note(&self, proxies: Vec<Proxy>) -> Arc<Routes> {
+        let now = Instant::now();
+        let routes = {
+            let mut state = self.state();
+            state.left_out.retain(|_, until| *until > now);
+            state.routes = Arc::new(Routes::of(proxies, |place| state.left_out.contains_key(place)));
+            Arc::clone(&state.routes)
+        };
+        self.connections().retain(|place, _| routes.places.contains(place));
+        routes
+    }
+
+    /// Leaves one out for a while.
+    fn leave_out(&self, place: &Place) {
+        let mut state = self.state();
+        state.left_out.insert(place.clone(), Instant::now() + LEFT_OUT);
+        let number = state.routes.places.iter().position(|other| other == place);
+        let by_partition = &state.routes.by_partition;
+        let left = by_partition.iter().map(|of| of.filter(|of| Some(usize::from(*of)) != number)).collect();
+        state.routes = Arc::new(Routes { by_partition: left, places: state.routes.places.clone() });
+        drop(state);
+        self.connections().remove(place);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<Place, Arc<C>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session's way to them.
+pub(super) struct SessionProxies<C: Connection> {
+    known: Arc<KnownProxies<C>>,
+    nodes: Arc<Nodes<C>>,
+    table: TableId,
+    routes: RefCell<Arc<Routes>>,
+    /// A way to each that was asked.
+    links: RefCell<HashMap<Place, Link<C>>>,
+}
+
+/// A session's way to one of them.
+struct Link<C: Connection> {
+    /// Ends before its connection.
+    queue: C::Queue,
+    _connection: Arc<C>,
+    /// What it last said of its clock, and when that was heard.
+    told: Option<(u64, Instant)>,
+}
+
+impl<C: Connection> SessionProxies<C> {
+    pub(super) fn new(known: Arc<KnownProxies<C>>, nodes: Arc<Nodes<C>>, table: TableId) -> Self {
+        Self { known, nodes, table, routes: RefCell::default(), links: RefCell::default() }
+    }
+
+    /// A new way to the process at `place`.
+    fn connect(&self, place: &Place) -> Result<Link<C>, FabricError> {
+        let mut connections = self.known.connections();
+        let connection = match connections.get(place) {
+            Some(connection) => Arc::clone(connection),
+            None => {
+                let gone = |reason: &str| FabricError::Disconnected {
+                    peer: place.0.clone(),
+                    reason: reason.to_owned(),
+                };
+                let reached = self.nodes.connection(0).connect_beside(&place.0, CONNECT_MAX)?;
+                let connection = reached.ok_or_else(|| gone("the pool's fabric does not reach it"))?;
+                if connection.epoch() != Epoch(place.1) {
+                    return Err(gone("another process is there by now"));
+                }
+                let connection = Arc::new(connection);
+                connections.insert(place.clone(), Arc::clone(&connection));
+                connection
+            }
+        };
+        drop(connections);
+        Ok(Link { queue: connection.open_queue()?, _connection: connection, told: None })
+    }
+
+    /// Sends a request over a link, and waits for the reply, which tells the time.
+    fn ask(link: &mut Link<C>, request: &[u8], reply: &mut Vec<u8>) -> Result<(), FabricError> {
+        call(&mut link.queue, request, reply)?;
+        if let Ok(Ok(answer)) = Reply::decode(reply) {
+            link.told = Some((answer.argument, Instant::now()));
+        }
+        Ok(())
+    }
+}
+
+impl<C: Connection> ProxyCalls for SessionProxies<C> {
+    fn table(&self) -> TableId {
+        self.table
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        C::Queue::MESSAGE_BYTES_MAX
+    }
+
+    fn refresh(&self) {
+        let (mut routes, is_old) = self.known.current();
+        if is_old {
+            // No lock is held while the answer is awaited. A coordinator that does not answer changes nothing
+            // for those who write: they find out by their own verbs.
+            if let Ok(proxies) = self.nodes.ask(0, &ControlRequest::Proxies { table: self.table }) {
+                routes = self.known.note(proxies);
+            }
+        }
+        if !Arc::ptr_eq(&routes, &self.routes.borrow()) {
+            self.links.borrow_mut().retain(|place, _| routes.places.contains(place));
+            *self.routes.borrow_mut() = routes;
+        }
+    }
+
+    fn proxy_of(&self, partition: usize) -> Option<usize> {
+        self.routes.borrow().by_partition[partition].map(usize::from)
+    }
+
+    fn until(&self, proxy: usize) -> Result<u64, ProxyFailure> {
+        let place = self.routes.borrow().places[proxy].clone();
+        let mut links = self.links.borrow_mut();
+        let link = match links.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let link = self.connect(new.key()).map_err(|_| ProxyFailure::Unsent)?;
+                new.insert(link)
+            }
+        };
+        let is_old = link.told.is_none_or(|(_, heard)| heard.elapsed() > TIME_AGE_MAX);
+        if is_old {
+            let (mut frame, mut reply) = (Vec::new(), Vec::new());
+            Request::begin_replace(&mut frame, self.table, 0, 0);
+            // It asks for nothing, so nothing is in doubt.
+            Self::ask(link, &frame, &mut reply).map_err(|_| ProxyFailure::Unsent)?;
+        }
+        let (time, heard) = link.told.ok_or(ProxyFailure::Unsent)?;
+        let later = heard.elapsed() + DECIDED_WITHIN;
+        Ok(time.saturating_add(later.as_nanos() as u64))
+    }
+
+    fn call(&self, proxy: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
+        let sent = Instant::now();
+        let place = self.routes.borrow().places[proxy].clone();
+        let mut link = self.links.borrow_mut().remove(&place).ok_or(ProxyFailure::Unsent)?;
+        match Self::ask(&mut link, request, reply) {
+            Ok(()) => {
+                self.links.borrow_mut().insert(place, link);
+                Ok(())
+            }
+            Err(error) if leaves_calls_unknown(&error) => {
+                std::thread::sleep((DECIDED_WITHIN + RATES).saturating_sub(sent.elapsed()));
+                Err(ProxyFailure::Unknown(error))
+            }
+            Err(_) => Err(ProxyFailure::Unsent),
+        }
+    }
+
+    fn leave_out(&self, proxy: usize) {
+        let place = self.routes.borrow().places[proxy].clone();
+        self.links.borrow_mut().remove(&place);
+        self.known.leave_out(&place);
+    }
+
+    fn name(&self, proxy: usize) -> String {
+        self.routes.borrow().places[proxy].0.clone()
+    }
+}

@@ -1,0 +1,64 @@
+//! A session of a process that writes for others.
+//!
+//! Invariant: it works in one table, by number, and in one epoch of its nodes. It follows no name: a request
+//! that names a table must not end in another one. And it executes each write itself, so that two such
+//! processes never wait for each other.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use farsight_index::{EngineError, OldValues, Writes};
+use farsight_protocol::{TableId, WriteOutcome};
+
+use crate::attached::Operations;
+use crate::backend::Backend;
+use crate::reconnect::OfFabric as _;
+
+/// Queue pairs and an engine over them, for one thread.
+pub struct FixedSession {
+    table: TableId,
+    engine: Box<dyn Operations>,
+    backend: Arc<dyn Backend>,
+}
+
+impl FixedSession {
+    pub(crate) fn new(
+        info: &farsight_protocol::TableInfo,
+        engine: Box<dyn Operations>,
+        backend: Arc<dyn Backend>,
+    ) -> Self {
+        Self { table: info.id, engine, backend }
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// Executes writes of one kind, in their order for each key, and appends what became of each to
+    /// `outcomes`. What a write changes it has to find out in time: it changes nothing that came later.
+    ///
+    /// # Errors
+    /// [`EngineError`]; it says whether some may have been executed.
+    ///
+    /// # Panics
+    /// On a table of an engine whose writes nobody executes for others.
+    pub fn write_until(
+        &mut self,
+        until: Instant,
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), EngineError> {
+        // Before anything is sent: what is lost is not in doubt.
+        self.engine.check()?;
+        assert!(self.engine.decide_until(until), "an engine whose writes others may execute");
+        self.engine.write(writes, outcomes, &mut OldValues::default())
+    }
+
+    /// True if a session that is made anew may do better, after this error.
+    #[must_use]
+    pub fn is_lost(&self, error: &EngineError) -> bool {
+        error.is_indeterminate() || error.loss(&*self.backend).is_some() || error.is_of_dropped_table()
+    }
+}

@@ -1,0 +1,199 @@
+//! The calls of one worker of a compute node that serves.
+//!
+//! Invariant: each call is executed at most once, and answered once. A refusal says that nothing of it was
+//! executed; where that is not known, the answer is [`ErrorCode::Bug`]'s.
+//!
+//! Protocol: the worker parks each call that is sound. In its next step, when it has looked at all that were
+//! waiting, it executes them: those of one table as one batch, in which writes of one key are combined. Then
+//! it answers them. So a call waits for those that came with it, and for no other.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use farsight_base::ClientId;
+use farsight_base::clock::MonotonicNs;
+use farsight_client::FixedSession;
+use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
+use farsight_index::Writes;
+use farsight_node::{Executor, answer};
+use farsight_protocol::{
+    ErrorCode, HEADER_BYTES, Reply, ReplyWriter, Request, SentOutcome, ServerError, TableId, WriteEntry,
+    WriteOperation, WriteOutcome,
+};
+
+use super::{ServedTable, Serving};
+
+/// Bytes of a refusal at most.
+const REFUSAL_BYTES_MAX: usize = 640;
+
+/// What executes one worker's calls.
+pub(super) struct ProxyCalls {
+    serving: Arc<Serving>,
+    listener: usize,
+    /// The worker's name, for the report of a bug.
+    name: String,
+    sessions: HashMap<TableId, FixedSession>,
+    /// By table.
+    waiting: Vec<Batch>,
+}
+
+/// Calls that are executed together.
+struct Batch {
+    table: TableId,
+    /// The earliest time until which one of them may find out what it replaces; none without writes.
+    until: Option<Instant>,
+    /// Each with the number of its writes.
+    calls: Vec<(Ticket, usize)>,
+    keys: Vec<u64>,
+    values: Vec<u8>,
+    bounds: Vec<usize>,
+}
+
+impl ProxyCalls {
+    pub(super) fn new(serving: Arc<Serving>, listener: usize, name: String) -> Self {
+        Self { serving, listener, name, sessions: HashMap::new(), waiting: Vec::new() }
+    }
+
+    /// Parks a call, and returns how many writes it has.
+    fn park(&mut self, ticket: Ticket, frame: &[u8]) -> Result<usize, ServerError> {
+        let Request::Replace { table, until, entries } = Request::decode(frame)? else {
+            let text = "this is a compute node, which replaces values in FlexKV tables for others. Connect to the pool's \
+                        memory nodes instead";
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
+        };
+        let until = self.serving.clock.when(until);
+        if until.is_none_or(|until| until <= Instant::now()) && !entries.is_empty() {
+            let text = "the call came too late, or says no time of this compute node's clock";
+            return Err(ServerError::new(ErrorCode::Contended, text));
+        }
+        let known = self.waiting.iter().position(|batch| batch.table == table);
+        let number = known.unwrap_or_else(|| {
+            self.waiting.push(Batch::new(table));
+            self.waiting.len() - 1
+        });
+        let until = until.filter(|_| !entries.is_empty());
+        Ok(self.waiting[number].push((ticket, until), entries.iter()))
+    }
+
+    /// Executes a batch. What became of its writes, in their order, is in `outcomes`.
+    fn execute(&mut self, batch: &Batch, outcomes: &mut Vec<WriteOutcome>) -> Result<(), ServerError> {
+        let unknown = || {
+            let text = format!("this compute node does not write in table {}", batch.table.0);
+            ServerError::new(ErrorCode::UnknownTable, text)
+        };
+        let served = self.serving.tables().get(&batch.table).cloned().ok_or_else(unknown)?;
+        if !self.sessions.contains_key(&batch.table) {
+            let session = session_on(&served, batch.table)?;
+            self.sessions.insert(batch.table, session);
+        }
+        let session = self.sessions.get_mut(&batch.table).expect("it was made");
+        let Batch { keys, values, bounds, until, .. } = batch;
+        let Some(until) = until else { return Ok(()) };
+        let writes = Writes { operation: WriteOperation::Update, keys, values, bounds };
+        let Err(error) = session.write_until(*until, writes, outcomes) else {
+            served.count(keys.len(), keys.iter().collect::<HashSet<_>>().len());
+            return Ok(());
+        };
+        if session.is_lost(&error) {
+            self.sessions.remove(&batch.table);
+        }
+        let code = match error.refusal() {
+            _ if error.is_indeterminate() => ErrorCode::Bug,
+            Some(code) if code != ErrorCode::Bug => code,
+            _ => ErrorCode::OutOfResources,
+        };
+        Err(ServerError::new(code, crate::with_causes(&error).to_string()))
+    }
+}
+
+/// A session on the table of this number.
+fn session_on(served: &ServedTable, table: TableId) -> Result<FixedSession, ServerError> {
+    let session = served.table.fixed_session().map_err(|error| {
+        ServerError::new(ErrorCode::OutOfResources, crate::with_causes(&error).to_string())
+    })?;
+    if session.table() == table {
+        return Ok(session);
+    }
+    let text = format!("the name {:?} leads to another table than {} by now", served.table.name(), table.0);
+    Err(ServerError::new(ErrorCode::UnknownTable, text))
+}
+
+impl Batch {
+    fn new(table: TableId) -> Self {
+        let (calls, keys, values) = (Vec::new(), Vec::new(), Vec::new());
+        Self { table, until: None, calls, keys, values, bounds: vec![0] }
+    }
+
+    /// Takes up a call, and returns how many writes it has.
+    fn push<'e>(
+        &mut self,
+        (ticket, until): (Ticket, Option<Instant>),
+        entries: impl Iterator<Item = WriteEntry<'e>>,
+    ) -> usize {
+        self.until = self.until.into_iter().chain(until).min();
+        let before = self.keys.len();
+        for WriteEntry { key, value, .. } in entries {
+            self.keys.push(key);
+            self.values.extend_from_slice(value);
+            self.bounds.push(self.values.len());
+        }
+        let count = self.keys.len() - before;
+        self.calls.push((ticket, count));
+        count
+    }
+}
+
+impl CallHandler for ProxyCalls {
+    fn handle(&mut self, _: ClientId, ticket: Ticket, frame: &[u8], reply: &mut Vec<u8>) -> Answer {
+        let (serving, name) = (Arc::clone(&self.serving), std::mem::take(&mut self.name));
+        let limit_bytes = serving.listeners.get(self.listener).message_bytes_max();
+        let mut when = Answer::Now;
+        answer(&serving.failure, &name, limit_bytes, reply, |_| {
+            let count = self.park(ticket, frame)?;
+            when = Answer::Later { reply_bytes_max: (HEADER_BYTES + 8 * count).max(REFUSAL_BYTES_MAX) };
+            Ok(0)
+        });
+        self.name = name;
+        when
+    }
+}
+
+impl Executor for ProxyCalls {
+    fn begin(&mut self, _: MonotonicNs) {}
+
+    fn finish_late(&mut self, port: &mut dyn ServerPort) -> usize {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (mut finished, mut reply, mut refusal) = (0, Vec::new(), Vec::new());
+        let (serving, name) = (Arc::clone(&self.serving), self.name.clone());
+        for batch in waiting {
+            let mut outcomes = Vec::with_capacity(batch.keys.len());
+            answer(&serving.failure, &name, usize::MAX, &mut refusal, |reply| {
+                ReplyWriter::new(reply);
+                self.execute(&batch, &mut outcomes).map(|()| 0)
+            });
+            let is_refused = Reply::decode(&refusal).is_ok_and(|reply| reply.is_err());
+            let mut rest = &outcomes[..];
+            for (ticket, count) in &batch.calls {
+                if is_refused {
+                    port.finish(*ticket, &refusal);
+                } else {
+                    let (own, later) = rest.split_at(*count);
+                    rest = later;
+                    let mut writer = ReplyWriter::new(&mut reply);
+                    for outcome in own {
+                        writer.push_outcome(SentOutcome { outcome: *outcome, is_hint_wrong: false });
+                    }
+                    writer.set(*count as u32, serving.clock.now_ns());
+                    port.finish(*ticket, &reply);
+                }
+                finished += 1;
+            }
+        }
+        finished
+    }
+
+    fn has_late(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,210 @@
+//! Compute nodes that write for others in tables of FlexKV.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use farsight::{
+    Addresses, Client, ComputeNode, ComputeNodeError, ComputeNodeOptions, EngineKind, Options, Proxy, Server,
+    ServerBuilder, ServerUrl, Session, TableOptions, ValueKind, WriteOutcome,
+};
+use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicU64, Ordering};
+use tempfile::TempDir;
+
+const MEMORY_BYTES: u64 = 16 << 20;
+const PARTITIONS: usize = 1024;
+/// What no wait of a passing test comes near.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Memory nodes with a table, at addresses of one fabric.
+struct Cluster {
+    directory: TempDir,
+    nodes: Vec<Server>,
+    is_tcp: bool,
+}
+
+impl Cluster {
+    fn start(nodes: usize, is_tcp: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = Self { directory, nodes: Vec::new(), is_tcp };
+        for number in 0..nodes {
+            let builder = Server::builder().table_memory_bytes(MEMORY_BYTES);
+            cluster.nodes.push(cluster.listen(builder, &format!("node-{number}")).start().unwrap());
+        }
+        cluster
+    }
+
+    fn listen(&self, builder: ServerBuilder, name: &str) -> ServerBuilder {
+        if self.is_tcp {
+            builder.listen("tcp://127.0.0.1:0".parse().unwrap())
+        } else {
+            builder.socket(self.directory.path().join(name))
+        }
+    }
+
+    fn pool(&self) -> Addresses {
+        Addresses::new(self.nodes.iter().map(|node| node.url().clone()).collect())
+    }
+
+    fn client(&self) -> Client {
+        Client::connect_with(self.pool(), &farsight::ConnectOptions::default()).unwrap()
+    }
+
+    fn session(&self, client: &Client, values: ValueKind) -> Session<u64> {
+        let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
+        client.create_table_of::<u64>("t", values, &options).unwrap().session(Options::default()).unwrap()
+    }
+
+    fn compute_node(&self, name: &str, partitions: u16) -> ComputeNode {
+        let options = ComputeNodeOptions { partitions, ..ComputeNodeOptions::default() };
+        ComputeNode::start(self.listen(Server::builder(), name), &self.pool(), &options).unwrap()
+    }
+}
+
+fn proxies(client: &Client) -> Vec<Proxy> {
+    client.proxies(client.describe_table("t").unwrap().id).unwrap()
+}
+
+fn await_proxies(client: &Client, what: &str, is_so: impl Fn(&[Proxy]) -> bool) {
+    let begun = Instant::now();
+    while !is_so(&proxies(client)) {
+        assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", proxies(client));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// On each fabric, over one node and over two.
+fn on_each(test: impl Fn(&Cluster)) {
+    for is_tcp in [false, true] {
+        for nodes in [1, 2] {
+            test(&Cluster::start(nodes, is_tcp));
+        }
+    }
+}
+
+#[test]
+fn a_replacement_is_one_call_and_an_insert_is_the_callers() {
+    on_each(|cluster| {
+        for values in [ValueKind::Fixed(16), ValueKind::blocks(1_000)] {
+            let client = cluster.client();
+            let mut session = cluster.session(&client, values);
+            let value = |key: u64, turn: u64| [key.to_le_bytes(), turn.to_le_bytes()].concat();
+            let serving = cluster.compute_node("compute-node", PARTITIONS as u16);
+            assert_eq!(proxies(&client).iter().map(Proxy::partitions).sum::<usize>(), PARTITIONS);
+            for key in 0..100 {
+                let outcome = session.put(key, &value(key, 0)).unwrap();
+                assert!(matches!(outcome, WriteOutcome::Inserted(_)), "{outcome:?}");
+            }
+            let before = session.meters();
+            let mut versions = Vec::new();
+            for key in 0..100 {
+                match session.put(key, &value(key, 1)).unwrap() {
+                    WriteOutcome::Replaced(version) => versions.push(version),
+                    other => panic!("{other:?}"),
+                }
+            }
+            // No verb of this session's took part.
+            assert_eq!(session.meters() - before, farsight::Meters::default());
+            for key in 0..100 {
+                let entry = session.get(key).unwrap().expect("the key is there");
+                assert_eq!((&entry.value[..], entry.version), (&value(key, 1)[..], versions[key as usize]));
+            }
+            assert_eq!(session.update(1_000, &value(0, 0)).unwrap(), WriteOutcome::Absent);
+            await_proxies(&client, "100 writes", |proxies| {
+                proxies.iter().map(|proxy| proxy.writes).sum::<u64>() >= 100
+            });
+            serving.shutdown().unwrap();
+            assert!(proxies(&client).is_empty(), "it let its partitions go");
+            client.drop_table("t").unwrap();
+        }
+    });
+}
+
+#[test]
+fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
+    const KEYS: u64 = 4;
+    const WRITERS: u64 = 4;
+    const TURNS: u64 = 300;
+    on_each(|cluster| {
+        let mut random = SplitMix64::fresh();
+        let client = cluster.client();
+        drop(cluster.session(&client, ValueKind::Fixed(8)));
+        let serving = [cluster.compute_node("first", 300), cluster.compute_node("second", 300)];
+        let sums: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        // Of each key the versions that writers were told: no two were told one.
+        let told: Vec<HashMap<(u64, u64), [u8; 8]>> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let (seed, sums) = (random.next_u64(), &sums);
+                    scope.spawn(move || {
+                        let mut random = SplitMix64::new(seed);
+                        let mut session = cluster.session(&cluster.client(), ValueKind::Fixed(8));
+                        let mut told = HashMap::new();
+                        for turn in 0..TURNS {
+                            let key = random.below(KEYS);
+                            let mut values = vec![(WRITERS * turn + writer).to_le_bytes()];
+                            if random.below(3) == 0 {
+                                // Counters stand elsewhere, so that nobody replaces them: one-sided writes.
+                                session.fetch_add(KEYS + key, 1).unwrap();
+                                // Relaxed: looked at when all threads have ended.
+                                sums[key as usize].fetch_add(1, Ordering::Relaxed);
+                                continue;
+                            }
+                            if random.below(3) == 0 {
+                                values.push(u64::MAX.to_le_bytes());
+                            }
+                            let entries: Vec<_> = values.iter().map(|value| (key, *value)).collect();
+                            let mut outcomes = Vec::new();
+                            session.put_many(&entries, &mut outcomes).unwrap();
+                            for (outcome, value) in outcomes.iter().zip(values) {
+                                let (WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version)) =
+                                    outcome
+                                else {
+                                    panic!("{outcome:?}")
+                                };
+                                assert!(
+                                    told.insert((key, *version), value).is_none(),
+                                    "version {version} twice"
+                                );
+                            }
+                        }
+                        told
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        });
+        let count: usize = told.iter().map(HashMap::len).sum();
+        let all: HashMap<_, _> = told.into_iter().flatten().collect();
+        assert_eq!(all.len(), count, "two writers were told one version");
+        let mut session = cluster.session(&client, ValueKind::Fixed(8));
+        for key in 0..KEYS {
+            let newest = all.keys().filter(|(of, _)| *of == key).map(|(_, version)| *version).max();
+            let entry = session.get(key).unwrap();
+            let found = entry.map(|entry| (entry.version, entry.value.to_vec()));
+            assert_eq!(found, newest.map(|version| (version, all[&(key, version)].to_vec())), "key {key}");
+            let sum = session
+                .get(KEYS + key)
+                .unwrap()
+                .map_or(0, |entry| u64::from_le_bytes(entry.value[..].try_into().unwrap()));
+            assert_eq!(sum, sums[key as usize].load(Ordering::Relaxed), "counter {key}");
+        }
+        serving.into_iter().for_each(|serving| serving.shutdown().unwrap());
+    });
+}
+
+#[test]
+fn it_listens_where_clients_of_the_pool_reach_it() {
+    let cluster = Cluster::start(1, false);
+    let options = ComputeNodeOptions::default();
+    let elsewhere = || Server::builder().listen("tcp://127.0.0.1:0".parse::<ServerUrl>().unwrap());
+    let refused = ComputeNode::start(elsewhere(), &cluster.pool(), &options).err();
+    assert!(matches!(refused, Some(ComputeNodeError::Address { .. })), "{refused:?}");
+    let twice = elsewhere().socket(cluster.directory.path().join("other"));
+    let refused = ComputeNode::start(twice, &cluster.pool(), &options).err();
+    assert!(matches!(refused, Some(ComputeNodeError::Address { .. })), "{refused:?}");
+    // Who takes it for a memory node is told what it is.
+    let serving = cluster.compute_node("compute-node", 10);
+    let error = Client::connect(serving.url()).err().expect("it has no tables");
+    assert!(farsight::with_causes(&error).to_string().contains("compute node"), "{error}");
+}

@@ -1,0 +1,220 @@
+//! Writes that another compute node executes: those of the partitions for which it writes.
+//!
+//! Invariants:
+//! - a write goes to another compute node at most once. If it refuses, or was not reached, nothing was
+//!   executed there, and the write goes on one-sided. If its answer is lost, the write is indeterminate, and
+//!   is not repeated;
+//! - once a call has ended, its writes replace nothing that anybody writes afterwards.
+//!
+//! Who writes for whom is a hint, so the safety of none of this depends on it. The other compute node is a
+//! session like this one: it swaps a slot that it has compared with the word that it knows. It may have lost
+//! its lease, or have been stopped for an hour.
+//!
+//! The second invariant needs a time. A call says until when the other compute node may find out which word
+//! it replaces ([`FlexSession::is_late`]). No caller gives up before that. So the word stood in the slot
+//! before the caller gave up, and words do not recur: the swap fails if anybody has written since.
+//!
+//! Replacements alone go there, of keys that are present. Another compute node has those of many clients at a
+//! time, and [combines](crate::combine) those of one key. A key that it finds absent is the caller's to
+//! insert.
+
+use farsight_base::LeafNumber;
+use farsight_fabric::{FabricError, QueuePair};
+use farsight_index::{OldValues, Writes};
+use farsight_layout::hash_index::KeyHash;
+use farsight_protocol::{
+    ErrorCode, HEADER_BYTES, OPERATIONS_MAX, Reply, Request, TableId, ValueEntries, WriteEntry,
+    WriteOperation, WriteOutcome,
+};
+
+use crate::session::Written;
+use crate::write::replaces_any_value;
+use crate::{FlexError, FlexSession};
+
+/// Why a compute node that writes for others did not answer.
+#[derive(Debug)]
+pub enum ProxyFailure {
+    /// Nothing was sent.
+    Unsent,
+    /// It was sent, and nobody knows whether it was executed.
+    Unknown(FabricError),
+}
+
+/// What a session asks of compute nodes that write for others.
+pub trait ProxyCalls: Send {
+    /// The table, by the number by which they know it.
+    fn table(&self) -> TableId;
+
+    /// Bytes of a request at most.
+    fn message_bytes_max(&self) -> usize;
+
+    /// Brings what is known of them up to date, if it is old. Called once a batch.
+    fn refresh(&self);
+
+    /// Which one writes for a partition, by a number that counts until the next [`ProxyCalls::refresh`].
+    fn proxy_of(&self, partition: usize) -> Option<usize>;
+
+    /// Until when it may find out what a call replaces that is sent now, by its own clock.
+    ///
+    /// # Errors
+    /// [`ProxyFailure::Unsent`].
+    fn until(&self, proxy: usize) -> Result<u64, ProxyFailure>;
+
+    /// Sends it a request, and waits for the reply. Fails with [`ProxyFailure::Unknown`] no earlier than at
+    /// that time.
+    ///
+    /// # Errors
+    /// [`ProxyFailure`].
+    fn call(&self, proxy: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ProxyFailure>;
+
+    /// Has none of this process ask it for a while: it failed, or refused.
+    fn leave_out(&self, proxy: usize);
+
+    /// Its name, for errors.
+    fn name(&self, proxy: usize) -> String;
+}
+
+impl FlexSession {
+    /// Executes a batch of which other compute nodes write a part. False if they write none of it: then
+    /// nothing was done.
+    pub(crate) fn write_proxied<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<Written>,
+    ) -> bool {
+        let Some(proxies) = self.proxies.as_deref().filter(|_| replaces_any_value(writes.operation)) else {
+            return false;
+        };
+        proxies.refresh();
+        let proxy_of = |(key, operand): (u64, &[u8])| {
+            let proxy = proxies.proxy_of(KeyHash::of(&key.to_le_bytes()).partition())?;
+            // What is refused for its operand is refused here.
+            self.operand(writes, key, operand).is_ok().then_some(proxy)
+        };
+        let by_write: Vec<Option<usize>> = writes.iter().map(proxy_of).collect();
+        let mut asked: Vec<usize> = by_write.iter().flatten().copied().collect();
+        if asked.is_empty() {
+            return false;
+        }
+        asked.sort_unstable();
+        asked.dedup();
+        let mut done: Vec<Option<Written>> = Vec::new();
+        done.resize_with(writes.keys.len(), || None);
+        for proxy in asked {
+            let indexes: Vec<usize> =
+                (0..by_write.len()).filter(|index| by_write[*index] == Some(proxy)).collect();
+            self.ask_proxy((proxies, proxy), writes, &indexes, &mut done);
+        }
+        self.write_left(queues, writes, &mut done);
+        outcomes.extend(done.into_iter().map(|written| written.expect("each is done by somebody")));
+        true
+    }
+
+    /// Has another compute node execute these writes, in as many calls as they need. What it did not execute
+    /// stays open.
+    fn ask_proxy(
+        &self,
+        (proxies, proxy): (&dyn ProxyCalls, usize),
+        writes: Writes<'_>,
+        indexes: &[usize],
+        done: &mut [Option<Written>],
+    ) {
+        let (by_index, mut rest) = (writes.by_index(), indexes);
+        let (mut frame, mut reply) = (Vec::new(), Vec::new());
+        while !rest.is_empty() {
+            let mut room_bytes = proxies.message_bytes_max() - HEADER_BYTES;
+            let fits = |index: &&usize| {
+                let bytes = ValueEntries::entry_bytes(by_index(**index).1.len());
+                let fits = bytes <= room_bytes;
+                room_bytes = room_bytes.saturating_sub(bytes);
+                fits
+            };
+            let count = rest.iter().take(OPERATIONS_MAX).take_while(fits).count();
+            let (now, later) = rest.split_at(count);
+            if now.is_empty() {
+                // No message carries it.
+                return;
+            }
+            let answered = proxies.until(proxy).and_then(|until| {
+                encode((proxies.table(), until), writes, now, &mut frame);
+                proxies.call(proxy, &frame, &mut reply)
+            });
+            let outcomes = answered.and_then(|()| outcomes_of(&reply, now.len(), &proxies.name(proxy)));
+            match outcomes {
+                Ok(outcomes) => {
+                    for (index, outcome) in now.iter().zip(outcomes) {
+                        done[*index] = is_final(writes.operation, outcome).then_some(Ok(outcome));
+                    }
+                    if now.iter().any(|index| done[*index].is_none()) {
+                        // What follows may be of the same keys, and must not come first.
+                        return;
+                    }
+                }
+                Err(ProxyFailure::Unsent) => return proxies.leave_out(proxy),
+                Err(ProxyFailure::Unknown(source)) => {
+                    for index in now {
+                        let key = writes.keys[*index];
+                        done[*index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
+                    }
+                    return proxies.leave_out(proxy);
+                }
+            }
+            rest = later;
+        }
+    }
+
+    /// Executes one-sided what is not done.
+    fn write_left<Q: QueuePair>(&self, queues: &mut [Q], writes: Writes<'_>, done: &mut [Option<Written>]) {
+        let left: Vec<usize> = (0..done.len()).filter(|index| done[*index].is_none()).collect();
+        if left.is_empty() {
+            return;
+        }
+        let (by_index, mut values, mut bounds) = (writes.by_index(), Vec::new(), vec![0]);
+        let keys = left.iter().map(|index| {
+            let (key, value) = by_index(*index);
+            values.extend_from_slice(value);
+            bounds.push(values.len());
+            key
+        });
+        let keys: Vec<u64> = keys.collect();
+        let writes = Writes { operation: writes.operation, keys: &keys, values: &values, bounds: &bounds };
+        let mut written = Vec::with_capacity(left.len());
+        // Operations that replace any value return none.
+        self.write_here(queues, writes, &mut written, &mut OldValues::default());
+        for (index, written) in left.into_iter().zip(written) {
+            done[index] = Some(written);
+        }
+    }
+}
+
+fn encode((table, until): (TableId, u64), writes: Writes<'_>, indexes: &[usize], frame: &mut Vec<u8>) {
+    let by_index = writes.by_index();
+    Request::begin_replace(frame, table, until, indexes.len());
+    for index in indexes {
+        let (key, value) = by_index(*index);
+        ValueEntries::push(frame, WriteEntry { key, hint: LeafNumber(u32::MAX), value });
+    }
+}
+
+/// False of a write that changed nothing there, and has still to be executed.
+fn is_final(operation: WriteOperation, outcome: WriteOutcome) -> bool {
+    match outcome {
+        WriteOutcome::Absent => operation == WriteOperation::Update,
+        WriteOutcome::Failed(_) => false,
+        _ => true,
+    }
+}
+
+/// What a reply says became of so many writes. A refusal says that none of them was executed.
+fn outcomes_of(reply: &[u8], count: usize, from: &str) -> Result<Vec<WriteOutcome>, ProxyFailure> {
+    let unknown =
+        |reason: String| ProxyFailure::Unknown(FabricError::Disconnected { peer: from.to_owned(), reason });
+    let reply = match Reply::decode(reply).map_err(|error| unknown(error.to_string()))? {
+        Ok(reply) => reply,
+        Err(error) if error.code == ErrorCode::Bug => return Err(unknown(error.text)),
+        Err(_) => return Err(ProxyFailure::Unsent),
+    };
+    let outcomes = reply.outcomes(count).map_err(|error| unknown(error.to_string()))?;
+    outcomes.map(|sent| sent.map(|sent| sent.outcome).map_err(|error| unknown(error.to_string()))).collect()
+}

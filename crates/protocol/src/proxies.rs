@@ -1,0 +1,91 @@
+//! Which compute nodes write for others, and which partitions of a hash table's index.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ComputeNode, TableId};
+
+/// Compute nodes that serve one table at most.
+pub const PROXIES_MAX: usize = 32;
+/// Bytes of the address of one at most.
+pub const PROXY_ADDRESS_BYTES_MAX: usize = 256;
+
+/// What a compute node that serves asks the coordinator, again and again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProxyOffer {
+    /// The table.
+    pub table: TableId,
+    /// How many partitions of its index it would serve. Of those that it has above that it lets go.
+    pub partitions: u16,
+    /// Where it listens, for clients of the pool's fabric: a URL.
+    pub address: String,
+    /// The epoch of that listener: another process there has another.
+    #[serde(with = "crate::exact::word")]
+    pub epoch: u64,
+    /// Writes that it has executed for others so far.
+    #[serde(with = "crate::exact::word")]
+    pub writes: u64,
+    /// Of those, writes that cost no verb: a later one of the same key stood for them.
+    #[serde(with = "crate::exact::word")]
+    pub combined: u64,
+}
+
+/// What it is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProxyLease {
+    /// Partitions that it serves from now on.
+    pub partitions: u16,
+    /// For how long, if it does not ask again.
+    pub lease_ms: u32,
+}
+
+/// A compute node that serves partitions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Proxy {
+    /// Its number.
+    pub compute_node: ComputeNode,
+    /// Where it listens.
+    pub address: String,
+    /// The epoch of that listener.
+    #[serde(with = "crate::exact::word")]
+    pub epoch: u64,
+    /// Writes that it said it has executed for others.
+    #[serde(with = "crate::exact::word")]
+    pub writes: u64,
+    /// Of those, writes for which a later one of the same key stood.
+    #[serde(with = "crate::exact::word")]
+    pub combined: u64,
+    /// Its partitions: the first of each run, and how many.
+    pub runs: Vec<(u16, u16)>,
+}
+
+impl Proxy {
+    /// How many partitions it has.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.runs.iter().map(|(_, count)| usize::from(*count)).sum()
+    }
+
+    /// Ascending partitions as runs.
+    #[must_use]
+    pub fn runs_of(partitions: impl IntoIterator<Item = u16>) -> Vec<(u16, u16)> {
+        let mut runs: Vec<(u16, u16)> = Vec::new();
+        for partition in partitions {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == partition => *count += 1,
+                _ => runs.push((partition, 1)),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_partitions_are_one_run() {
+        assert_eq!(Proxy::runs_of([3, 4, 5, 9, 11, 12]), [(3, 3), (9, 1), (11, 2)]);
+        assert!(Proxy::runs_of([]).is_empty());
+    }
+}
