@@ -38,6 +38,7 @@ $XDG_STATE_HOME/farsight (~/.local/state/farsight) that is this user's alone.
 pub(crate) enum Command {
     #[command(visible_alias = "memory-node")]
     Serve(commands::serve::Serve),
+    ComputeNode(commands::compute_node::Serving),
     Get(commands::get::Get),
     Put(commands::put::Put),
     Add(commands::add::Add),
@@ -78,6 +79,7 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(command) => command.run(),
+            Self::ComputeNode(command) => command.run(),
             Self::Get(command) => command.run(),
             Self::Put(command) => command.run(),
             Self::Add(command) => command.run(),

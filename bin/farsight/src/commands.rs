@@ -3,6 +3,7 @@
 pub(crate) mod add;
 pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod compute_node;
 pub(crate) mod create;
 pub(crate) mod dataset;
 pub(crate) mod delete;

@@ -83,9 +83,23 @@ pub(crate) struct Serve {
     pub(crate) lease: Option<Duration>,
 }
 
-/// Where a server listens, to whom, and with what.
+/// Where a server listens, to whom, and with what memory.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
+    #[command(flatten)]
+    listening: Listening,
+    /// Most memory a table takes, as in 512M or 4G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
+    /// Most memory that the whole process takes: what a table would grow for beyond is refused [default: nine
+    /// tenths of what the machine, or its control group, has left]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory_limit: Option<u64>,
+}
+
+/// Where a process listens, and to whom.
+#[derive(Debug, Args)]
+pub(crate) struct Listening {
     /// An address at which clients connect: shm:///PATH on this host, tcp://HOST:PORT or rdma://HOST:PORT
     /// over a network; repeatable
     #[arg(long, value_name = "URL")]
@@ -107,13 +121,6 @@ pub(crate) struct Settings {
     /// Threads at each address that execute writes and calls; reads over shared memory need none
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
-    /// Most memory a table takes, as in 512M or 4G [default: a quarter of the machine's]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory: Option<u64>,
-    /// Most memory that the whole process takes: what a table would grow for beyond is refused [default: nine
-    /// tenths of what the machine, or its control group, has left]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory_limit: Option<u64>,
     /// A user, by number, that may connect besides the server's own; repeatable
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
@@ -157,7 +164,7 @@ impl Serve {
     pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
         let mut signals = hear_signals()?;
         guarded()?;
-        let mut connect = self.settings.connect_options()?;
+        let mut connect = self.settings.listening.connect_options()?;
         connect.server_uids.clone_from(&self.trusted.uids);
         let (pool, data) = (self.train.clone(), self.data.clone());
         let Some(server) = self.start(&mut signals)? else { return Ok(ExitCode::SUCCESS) };
@@ -207,7 +214,7 @@ impl Serve {
 impl Settings {
     /// Settings like those of `farsight serve --socket PATH`, perhaps with `--listen URL`.
     pub(crate) fn at(socket: PathBuf, listen: Option<ServerUrl>) -> Self {
-        Self {
+        let listening = Listening {
             listen: listen.into_iter().collect(),
             socket: Some(socket),
             allow_plaintext: false,
@@ -215,14 +222,27 @@ impl Settings {
             rdma_device: None,
             waiting: None,
             workers: 1,
-            memory: None,
-            memory_limit: None,
             allow_uid: Vec::new(),
-        }
+        };
+        Self { listening, memory: None, memory_limit: None }
     }
 
+    /// The settings that were given.
+    fn builder(self) -> Result<ServerBuilder> {
+        let mut builder = self.listening.builder()?;
+        if let Some(bytes) = self.memory {
+            builder = builder.table_memory_bytes(bytes);
+        }
+        if let Some(bytes) = self.memory_limit {
+            builder = builder.memory_limit_bytes(bytes);
+        }
+        Ok(builder)
+    }
+}
+
+impl Listening {
     /// How this process reaches others that are protected as it is.
-    fn connect_options(&self) -> Result<ConnectOptions> {
+    pub(crate) fn connect_options(&self) -> Result<ConnectOptions> {
         Ok(ConnectOptions {
             tls: self.tls.read()?,
             rdma_device: self.rdma_device.clone(),
@@ -233,7 +253,7 @@ impl Settings {
     }
 
     /// The settings that were given.
-    fn builder(self) -> Result<ServerBuilder> {
+    pub(crate) fn builder(self) -> Result<ServerBuilder> {
         let builder = Server::builder().workers(self.workers).allow_plaintext(self.allow_plaintext);
         let mut builder = builder.waiting(waiting(self.waiting));
         if let Some(tls) = self.tls.read()? {
@@ -247,12 +267,6 @@ impl Settings {
         }
         if let Some(socket) = self.socket {
             builder = builder.socket(socket);
-        }
-        if let Some(bytes) = self.memory {
-            builder = builder.table_memory_bytes(bytes);
-        }
-        if let Some(bytes) = self.memory_limit {
-            builder = builder.memory_limit_bytes(bytes);
         }
         if !self.allow_uid.is_empty() {
             let own = rustix::process::geteuid().as_raw();
@@ -286,18 +300,18 @@ fn counted(count: u64, what: &str) -> String {
 
 /// Hears the signals that end a server. To be called before it starts: a signal that comes early still ends
 /// it cleanly.
-fn hear_signals() -> Result<Signals> {
+pub(crate) fn hear_signals() -> Result<Signals> {
     Signals::new(ending::signals()).context("cannot handle the signals that end a server")
 }
 
 /// The error that a server ends with which met a bug, once its clients' calls under way are answered.
-fn await_refusals(failure: &str) -> anyhow::Error {
+pub(crate) fn await_refusals(failure: &str) -> anyhow::Error {
     std::thread::sleep(REFUSALS_MAX);
     anyhow::Error::msg(failure.to_owned())
 }
 
 /// Says that clients can connect, and where.
-fn print_ready(urls: &[ServerUrl]) -> Result<()> {
+pub(crate) fn print_ready(urls: &[ServerUrl]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let urls: Vec<String> = urls.iter().map(|url| format!("url={url}")).collect();
     writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;

@@ -64,6 +64,9 @@ impl Stats {
         } else {
             writeln!(out, "{}", parts::listed(urls.urls(), &nodes))?;
         }
+        if let Some(proxies) = parts::proxies(&client, &nodes[0])? {
+            writeln!(out, "{proxies}")?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

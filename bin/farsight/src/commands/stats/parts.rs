@@ -1,6 +1,8 @@
 //! The parts of tables on several nodes, or of engines whose nodes count no pairs.
 
-use farsight::{EngineKind, HashIndexStats, NodeStats, ServerUrl, SpaceStats, TableStats};
+use farsight::{
+    CatalogueError, Client, EngineKind, HashIndexStats, NodeStats, ServerUrl, SpaceStats, TableStats,
+};
 
 use crate::listing::listing;
 use crate::size;
@@ -36,6 +38,29 @@ pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Ta
         }
     }
     tables
+}
+
+/// A row for each compute node that writes for others in a table; `None` without any.
+pub(super) fn proxies(
+    client: &Client,
+    coordinator: &NodeStats,
+) -> Result<Option<comfy_table::Table>, CatalogueError> {
+    let mut proxies =
+        listing(["table", "writes for others", "at", "partitions", "writes", "combined with later ones"]);
+    let of_hashes = coordinator.tables.iter().filter(|table| table.hash_index.is_some());
+    for table in of_hashes {
+        for proxy in client.proxies(table.info.id)? {
+            proxies.add_row([
+                name_of(table).to_owned(),
+                format!("compute node {}", proxy.compute_node.0),
+                proxy.address.clone(),
+                proxy.partitions().to_string(),
+                proxy.writes.to_string(),
+                proxy.combined.to_string(),
+            ]);
+        }
+    }
+    Ok((!proxies.is_empty()).then_some(proxies))
 }
 
 /// What a ROLEX table the coordinator keeps for compute nodes; what an XStore part's clients cache of it,
