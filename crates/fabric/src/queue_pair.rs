@@ -69,7 +69,7 @@ pub trait Connection: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// A connection to another host of this fabric, by its URL and with this one's settings. `None` if that is
+    /// A connection to another host of this fabric, by its URL, with this one's settings. `None` if that is
     /// none of this fabric's URLs, or the fabric has none.
     ///
     /// # Errors

@@ -4,8 +4,8 @@
 //! executed; where that is not known, the answer is [`ErrorCode::Bug`]'s.
 //!
 //! Protocol: the worker parks each call that is sound. In its next step, when it has looked at all that were
-//! waiting, it executes them: those of one table as one batch, in which writes of one key are combined. Then
-//! it answers them. So a call waits for those that came with it, and for no other.
+//! waiting, it executes those of one table as one batch. Writes of one key are combined there. Then it
+//! answers them. So a call waits for those that came with it, and for no other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl ProxyCalls {
     /// Parks a call, and returns how many writes it has.
     fn park(&mut self, ticket: Ticket, frame: &[u8]) -> Result<usize, ServerError> {
         let Request::Replace { table, until, entries } = Request::decode(frame)? else {
-            let text = "this is a compute node, which replaces values in FlexKV tables for others. Connect to the pool's \
-                        memory nodes instead";
+            let text = "this is a compute node, which replaces values in FlexKV tables for others. Connect to \
+                        the pool's memory nodes";
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         };
         let until = self.serving.clock.when(until);

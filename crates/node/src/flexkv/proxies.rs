@@ -1,7 +1,7 @@
 //! Which compute nodes write for others, and which partitions of a table each of them has.
 //!
 //! Invariant: a partition is at most one compute node's. It is that node's until the node says otherwise, has
-//! ended, or has not asked for a lease.
+//! ended, or says nothing for a lease.
 //!
 //! The coordinator keeps this record. It tells clients where to send writes, and nothing else depends on it.
 //! Who writes compares and swaps slots, with or without a lease. So two compute nodes that both believe
