@@ -104,64 +104,11 @@ impl FlexSession {
         for proxy in asked {
             let indexes: Vec<usize> =
                 (0..by_write.len()).filter(|index| by_write[*index] == Some(proxy)).collect();
-            self.ask_proxy((proxies, proxy), writes, &indexes, &mut done);
+            ask_proxy((proxies, proxy), writes, &indexes, &mut done);
         }
         self.write_left(queues, writes, &mut done);
         outcomes.extend(done.into_iter().map(|written| written.expect("each is done by somebody")));
         true
-    }
-
-    /// Has another compute node execute these writes, in as many calls as they need. What it did not execute
-    /// stays open.
-    fn ask_proxy(
-        &self,
-        (proxies, proxy): (&dyn ProxyCalls, usize),
-        writes: Writes<'_>,
-        indexes: &[usize],
-        done: &mut [Option<Written>],
-    ) {
-        let (by_index, mut rest) = (writes.by_index(), indexes);
-        let (mut frame, mut reply) = (Vec::new(), Vec::new());
-        while !rest.is_empty() {
-            let mut room_bytes = proxies.message_bytes_max() - HEADER_BYTES;
-            let fits = |index: &&usize| {
-                let bytes = ValueEntries::entry_bytes(by_index(**index).1.len());
-                let fits = bytes <= room_bytes;
-                room_bytes = room_bytes.saturating_sub(bytes);
-                fits
-            };
-            let count = rest.iter().take(OPERATIONS_MAX).take_while(fits).count();
-            let (now, later) = rest.split_at(count);
-            if now.is_empty() {
-                // No message carries it.
-                return;
-            }
-            let answered = proxies.until(proxy).and_then(|until| {
-                encode((proxies.table(), until), writes, now, &mut frame);
-                proxies.call(proxy, &frame, &mut reply)
-            });
-            let outcomes = answered.and_then(|()| outcomes_of(&reply, now.len(), &proxies.name(proxy)));
-            match outcomes {
-                Ok(outcomes) => {
-                    for (index, outcome) in now.iter().zip(outcomes) {
-                        done[*index] = is_final(writes.operation, outcome).then_some(Ok(outcome));
-                    }
-                    if now.iter().any(|index| done[*index].is_none()) {
-                        // What follows may be of the same keys, and must not come first.
-                        return;
-                    }
-                }
-                Err(ProxyFailure::Unsent) => return proxies.leave_out(proxy),
-                Err(ProxyFailure::Unknown(source)) => {
-                    for index in now {
-                        let key = writes.keys[*index];
-                        done[*index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
-                    }
-                    return proxies.leave_out(proxy);
-                }
-            }
-            rest = later;
-        }
     }
 
     /// Executes one-sided what is not done.
@@ -185,6 +132,58 @@ impl FlexSession {
         for (index, written) in left.into_iter().zip(written) {
             done[index] = Some(written);
         }
+    }
+}
+
+/// Has another compute node execute these writes, in as many calls as they need. What it did not execute
+/// stays open.
+fn ask_proxy(
+    (proxies, proxy): (&dyn ProxyCalls, usize),
+    writes: Writes<'_>,
+    indexes: &[usize],
+    done: &mut [Option<Written>],
+) {
+    let (by_index, mut rest) = (writes.by_index(), indexes);
+    let (mut frame, mut reply) = (Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let mut room_bytes = proxies.message_bytes_max() - HEADER_BYTES;
+        let fits = |index: &&usize| {
+            let bytes = ValueEntries::entry_bytes(by_index(**index).1.len());
+            let fits = bytes <= room_bytes;
+            room_bytes = room_bytes.saturating_sub(bytes);
+            fits
+        };
+        let count = rest.iter().take(OPERATIONS_MAX).take_while(fits).count();
+        let (now, later) = rest.split_at(count);
+        if now.is_empty() {
+            // No message carries it.
+            return;
+        }
+        let answered = proxies.until(proxy).and_then(|until| {
+            encode((proxies.table(), until), writes, now, &mut frame);
+            proxies.call(proxy, &frame, &mut reply)
+        });
+        let outcomes = answered.and_then(|()| outcomes_of(&reply, now.len(), &proxies.name(proxy)));
+        match outcomes {
+            Ok(outcomes) => {
+                for (index, outcome) in now.iter().zip(outcomes) {
+                    done[*index] = is_final(writes.operation, outcome).then_some(Ok(outcome));
+                }
+                if now.iter().any(|index| done[*index].is_none()) {
+                    // What follows may be of the same keys, and must not come first.
+                    return;
+                }
+            }
+            Err(ProxyFailure::Unsent) => return proxies.leave_out(proxy),
+            Err(ProxyFailure::Unknown(source)) => {
+                for index in now {
+                    let key = writes.keys[*index];
+                    done[*index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
+                }
+                return proxies.leave_out(proxy);
+            }
+        }
+        rest = later;
     }
 }
 
