@@ -244,7 +244,7 @@ impl<F: FabricUnderTest> Program<F> {
         let created = self.client.create_table(new).map(drop);
         let mut after = self.tables.clone();
         after.entry(name.to_owned()).or_default();
-        self.changed(created, after)
+        self.changed(&created, after)
     }
 
     fn drop_table(&mut self, name: &str) -> Option<Doubt> {
@@ -252,7 +252,7 @@ impl<F: FabricUnderTest> Program<F> {
         let dropped = self.client.drop_table(name);
         let mut after = self.tables.clone();
         after.remove(name);
-        self.changed(dropped, after)
+        self.changed(&dropped, after)
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Option<Doubt> {
@@ -261,7 +261,7 @@ impl<F: FabricUnderTest> Program<F> {
         let mut after = self.tables.clone();
         let pairs = after.remove(from).expect("it is there");
         after.insert(to.to_owned(), pairs);
-        self.changed(renamed, after)
+        self.changed(&renamed, after)
     }
 
     fn swap(&mut self, first: &str, second: &str) -> Option<Doubt> {
@@ -271,14 +271,14 @@ impl<F: FabricUnderTest> Program<F> {
         let mut after = self.tables.clone();
         after.insert(first.to_owned(), other);
         after.insert(second.to_owned(), one);
-        self.changed(swapped, after)
+        self.changed(&swapped, after)
     }
 
-    fn changed(&mut self, done: Result<(), CatalogueError>, after: Tables) -> Option<Doubt> {
-        match done {
-            Ok(()) => self.tables = after,
-            Err(_) => return Some(Doubt::Whole(after)),
+    fn changed(&mut self, done: &Result<(), CatalogueError>, after: Tables) -> Option<Doubt> {
+        if done.is_err() {
+            return Some(Doubt::Whole(after));
         }
+        self.tables = after;
         None
     }
 

@@ -230,7 +230,7 @@ impl Serving {
         let mut told = String::new();
         while !stop.is_raised() {
             self.news.wait(OFFER_PAUSE);
-            let failed = self.offer().err().map(|error| with_causes(&error).to_string()).unwrap_or_default();
+            let failed = self.offer().err().map(|error| with_causes(&error)).unwrap_or_default();
             // The pool may be back later. Until then clients write one-sided.
             if failed != told && !failed.is_empty() {
                 report(format_args!("this compute node writes for nobody: {failed}"));

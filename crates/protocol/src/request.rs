@@ -519,11 +519,7 @@ impl<'a> Request<'a> {
                 Ok(Self::Write { table, operation, entries })
             }
             WRITE_VALUES => {
-                let operation = WriteOperation::from_number(flags).filter(|kind| kind.has_value());
-                let operation = operation.ok_or_else(|| {
-                    let expected = "0 to 8, but for 3 and 6".to_owned();
-                    DecodeError::new("the kind of a write of values", 1, expected, flags.to_string())
-                })?;
+                let operation = kind_of_write_of_values(flags)?;
                 let entries = ValueEntries::new(body, operations(count)?)?;
                 Ok(Self::WriteValues { table, operation, entries })
             }
@@ -559,6 +555,14 @@ impl<'a> Request<'a> {
             other => Self::decode_in_pieces(other, flags, table, argument, body),
         }
     }
+}
+
+/// The kind of a write each of whose entries has a value.
+fn kind_of_write_of_values(flags: u8) -> Result<WriteOperation, DecodeError> {
+    WriteOperation::from_number(flags).filter(|kind| kind.has_value()).ok_or_else(|| {
+        let expected = "0 to 8, but for 3 and 6".to_owned();
+        DecodeError::new("the kind of a write of values", 1, expected, flags.to_string())
+    })
 }
 
 /// A postcard message that fills `body`.

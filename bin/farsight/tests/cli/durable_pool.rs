@@ -213,8 +213,8 @@ fn loads_and_lifetimes_come_back() {
     pool.nodes.iter_mut().for_each(Serve::kill);
     let verified = wait(start(program().arg("verify").arg(&copies[1])));
     assert!(verified.out.contains("node number 2 of 3 in its pool, after 2 lives"), "{verified:?}");
-    for node in 0..NODES {
-        pool.restart(node, Some(&copies[node]));
+    for (node, copy) in copies.iter().enumerate() {
+        pool.restart(node, Some(copy));
     }
     assert_eq!(pool.ok(&["scan", "loaded", "--limit", "10000"]), before);
     pool.ok(&["create", "new", "--engine", "xstore-d"]);
@@ -294,15 +294,15 @@ fn an_old_copy_of_a_directory_is_refused_by_name() {
     let copies: Vec<PathBuf> =
         (0..NODES).map(|node| pool.directories.path().join(format!("all-{node}"))).collect();
     pool.nodes.iter_mut().for_each(Serve::kill);
-    for node in 0..NODES {
-        copy(&pool.data(node), &copies[node]);
+    for (node, to) in copies.iter().enumerate() {
+        copy(&pool.data(node), to);
     }
     for node in 0..NODES {
         pool.come_back(node);
     }
     pool.ok(&["put", "t", "1", "00000004"]);
-    for node in 0..NODES {
-        pool.restart(node, Some(&copies[node]));
+    for (node, copy) in copies.iter().enumerate() {
+        pool.restart(node, Some(copy));
     }
     assert_eq!(pool.ok(&["get", "t", "1"]), "00000002\n");
 }

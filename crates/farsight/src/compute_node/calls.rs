@@ -7,6 +7,7 @@
 //! waiting, it executes those of one table as one batch. Writes of one key are combined there. Then it
 //! answers them. So a call waits for those that came with it, and for no other.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -83,11 +84,10 @@ impl ProxyCalls {
             ServerError::new(ErrorCode::UnknownTable, text)
         };
         let served = self.serving.tables().get(&batch.table).cloned().ok_or_else(unknown)?;
-        if !self.sessions.contains_key(&batch.table) {
-            let session = session_on(&served, batch.table)?;
-            self.sessions.insert(batch.table, session);
-        }
-        let session = self.sessions.get_mut(&batch.table).expect("it was made");
+        let session = match self.sessions.entry(batch.table) {
+            Entry::Occupied(session) => session.into_mut(),
+            Entry::Vacant(none) => none.insert(session_on(&served, batch.table)?),
+        };
         let Batch { keys, values, bounds, until, .. } = batch;
         let Some(until) = until else { return Ok(()) };
         let writes = Writes { operation: WriteOperation::Update, keys, values, bounds };
@@ -103,15 +103,16 @@ impl ProxyCalls {
             Some(code) if code != ErrorCode::Bug => code,
             _ => ErrorCode::OutOfResources,
         };
-        Err(ServerError::new(code, crate::with_causes(&error).to_string()))
+        Err(ServerError::new(code, crate::with_causes(&error)))
     }
 }
 
 /// A session on the table of this number.
 fn session_on(served: &ServedTable, table: TableId) -> Result<FixedSession, ServerError> {
-    let session = served.table.fixed_session().map_err(|error| {
-        ServerError::new(ErrorCode::OutOfResources, crate::with_causes(&error).to_string())
-    })?;
+    let session = served
+        .table
+        .fixed_session()
+        .map_err(|error| ServerError::new(ErrorCode::OutOfResources, crate::with_causes(&error)))?;
     if session.table() == table {
         return Ok(session);
     }

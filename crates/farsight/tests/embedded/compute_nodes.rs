@@ -50,15 +50,15 @@ impl Cluster {
         Client::connect_with(self.pool(), &farsight::ConnectOptions::default()).unwrap()
     }
 
-    fn session(&self, client: &Client, values: ValueKind) -> Session<u64> {
-        let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
-        client.create_table_of::<u64>("t", values, &options).unwrap().session(Options::default()).unwrap()
-    }
-
     fn compute_node(&self, name: &str, partitions: u16) -> ComputeNode {
         let options = ComputeNodeOptions { partitions, ..ComputeNodeOptions::default() };
         ComputeNode::start(self.listen(Server::builder(), name), &self.pool(), &options).unwrap()
     }
+}
+
+fn session(client: &Client, values: ValueKind) -> Session<u64> {
+    let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
+    client.create_table_of::<u64>("t", values, &options).unwrap().session(Options::default()).unwrap()
 }
 
 fn proxies(client: &Client) -> Vec<Proxy> {
@@ -87,7 +87,7 @@ fn a_replacement_is_one_call_and_an_insert_is_the_callers() {
     on_each(|cluster| {
         for values in [ValueKind::Fixed(16), ValueKind::blocks(1_000)] {
             let client = cluster.client();
-            let mut session = cluster.session(&client, values);
+            let mut session = session(&client, values);
             let value = |key: u64, turn: u64| [key.to_le_bytes(), turn.to_le_bytes()].concat();
             let serving = cluster.compute_node("compute-node", PARTITIONS as u16);
             assert_eq!(proxies(&client).iter().map(Proxy::partitions).sum::<usize>(), PARTITIONS);
@@ -128,7 +128,7 @@ fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
     on_each(|cluster| {
         let mut random = SplitMix64::fresh();
         let client = cluster.client();
-        drop(cluster.session(&client, ValueKind::Fixed(8)));
+        drop(session(&client, ValueKind::Fixed(8)));
         let serving = [cluster.compute_node("first", 300), cluster.compute_node("second", 300)];
         let sums: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         // Of each key the versions that writers were told: no two were told one.
@@ -138,7 +138,7 @@ fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
                     let (seed, sums) = (random.next_u64(), &sums);
                     scope.spawn(move || {
                         let mut random = SplitMix64::new(seed);
-                        let mut session = cluster.session(&cluster.client(), ValueKind::Fixed(8));
+                        let mut session = session(&cluster.client(), ValueKind::Fixed(8));
                         let mut told = HashMap::new();
                         for turn in 0..TURNS {
                             let key = random.below(KEYS);
@@ -177,7 +177,7 @@ fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
         let count: usize = told.iter().map(HashMap::len).sum();
         let all: HashMap<_, _> = told.into_iter().flatten().collect();
         assert_eq!(all.len(), count, "two writers were told one version");
-        let mut session = cluster.session(&client, ValueKind::Fixed(8));
+        let mut session = session(&client, ValueKind::Fixed(8));
         for key in 0..KEYS {
             let newest = all.keys().filter(|(of, _)| *of == key).map(|(_, version)| *version).max();
             let entry = session.get(key).unwrap();
@@ -189,7 +189,9 @@ fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
                 .map_or(0, |entry| u64::from_le_bytes(entry.value[..].try_into().unwrap()));
             assert_eq!(sum, sums[key as usize].load(Ordering::Relaxed), "counter {key}");
         }
-        serving.into_iter().for_each(|serving| serving.shutdown().unwrap());
+        for serving in serving {
+            serving.shutdown().unwrap();
+        }
     });
 }
 
@@ -206,5 +208,5 @@ fn it_listens_where_clients_of_the_pool_reach_it() {
     // Who takes it for a memory node is told what it is.
     let serving = cluster.compute_node("compute-node", 10);
     let error = Client::connect(serving.url()).err().expect("it has no tables");
-    assert!(farsight::with_causes(&error).to_string().contains("compute node"), "{error}");
+    assert!(farsight::with_causes(&error).contains("compute node"), "{error}");
 }

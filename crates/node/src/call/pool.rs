@@ -1,4 +1,4 @@
-//! What compute nodes of a pool ask: their numbers, blocks, and fences.
+//! What compute nodes of a pool ask: their numbers, blocks, objects, and fences.
 
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError, Space};
@@ -48,6 +48,29 @@ impl Calls {
             ControlRequest::TakeOrphans { table, space, of } => {
                 answer.push_control(&hosted(table)?.take_orphans(owner()?, space, of)?);
             }
+            ControlRequest::Fence { coordinator, compute_node, seen } => {
+                let identity = Identity { coordinator: Epoch(coordinator), compute_node };
+                if state.compute_nodes().of(client)? == identity {
+                    let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
+                    return Err(ServerError::new(ErrorCode::BadRequest, text));
+                }
+                answer.push_control(&state.fence(identity, seen, self.now)?);
+            }
+            of_objects => self.objects(client, of_objects, answer)?,
+        }
+        Ok(())
+    }
+
+    /// What compute nodes request of a hash table.
+    fn objects(
+        &self,
+        client: ClientId,
+        request: ControlRequest,
+        answer: &mut ReplyWriter<'_>,
+    ) -> Result<(), ServerError> {
+        let state = &*self.state;
+        let owner = || state.owner(client);
+        match request {
             ControlRequest::ExchangeObjects { table, lines, count, published, freed } => {
                 let objects = self.view.get(table)?.objects()?;
                 let (owner, connected) = (owner()?, state.compute_nodes().numbers());
@@ -74,14 +97,6 @@ impl Calls {
             }
             ControlRequest::Proxies { table } => {
                 answer.push_control(&self.view.get(table)?.objects()?.who_proxies(self.now)?);
-            }
-            ControlRequest::Fence { coordinator, compute_node, seen } => {
-                let identity = Identity { coordinator: Epoch(coordinator), compute_node };
-                if state.compute_nodes().of(client)? == identity {
-                    let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
-                    return Err(ServerError::new(ErrorCode::BadRequest, text));
-                }
-                answer.push_control(&state.fence(identity, seen, self.now)?);
             }
             _ => unreachable!("the catalogue's requests are executed before"),
         }

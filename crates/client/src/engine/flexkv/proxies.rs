@@ -174,22 +174,19 @@ impl<C: Connection> SessionProxies<C> {
     /// A new way to the process at `place`.
     fn connect(&self, place: &Place) -> Result<Link<C>, FabricError> {
         let mut connections = self.known.connections();
-        let connection = match connections.get(place) {
-            Some(connection) => Arc::clone(connection),
-            None => {
-                let gone = |reason: &str| FabricError::Disconnected {
-                    peer: place.0.clone(),
-                    reason: reason.to_owned(),
-                };
-                let reached = self.nodes.connection(0).connect_beside(&place.0, CONNECT_MAX)?;
-                let connection = reached.ok_or_else(|| gone("the pool's fabric does not reach it"))?;
-                if connection.epoch() != Epoch(place.1) {
-                    return Err(gone("another process is there by now"));
-                }
-                let connection = Arc::new(connection);
-                connections.insert(place.clone(), Arc::clone(&connection));
-                connection
+        let connection = if let Some(connection) = connections.get(place) {
+            Arc::clone(connection)
+        } else {
+            let gone =
+                |reason: &str| FabricError::Disconnected { peer: place.0.clone(), reason: reason.to_owned() };
+            let reached = self.nodes.connection(0).connect_beside(&place.0, CONNECT_MAX)?;
+            let connection = reached.ok_or_else(|| gone("the pool's fabric does not reach it"))?;
+            if connection.epoch() != Epoch(place.1) {
+                return Err(gone("another process is there by now"));
             }
+            let connection = Arc::new(connection);
+            connections.insert(place.clone(), Arc::clone(&connection));
+            connection
         };
         drop(connections);
         Ok(Link { queue: connection.open_queue()?, _connection: connection, told: None })
