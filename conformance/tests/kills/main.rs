@@ -4,6 +4,7 @@
 //! the instants are the scheduler's.
 
 mod client;
+mod compute_nodes;
 mod fences;
 mod oracle;
 mod pool;
@@ -43,6 +44,7 @@ fn play() {
         Some("client") => client::run(),
         Some("loader") => load_for_ever(&argument("URL")),
         Some("pool worker") => pool::work(),
+        Some("compute node") => compute_nodes::serve(),
         Some("lock holder") => fences::hold(),
         Some("memory node") => fences::serve(),
         Some(other) => panic!("there is no role {other}"),
