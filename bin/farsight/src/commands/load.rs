@@ -23,7 +23,7 @@ use crate::value_text::ValueFormat;
 /// Fill a table from a file or a named set of keys
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
-/// the end. Into a table with pairs they are put, in batches, and so they are into a pool's that had some.
+/// the end. Into a table with pairs they are put, in batches, and so they are into one that had some.
 /// A table of FlexKV is filled by writes, which show as they come.
 #[derive(Debug, Args)]
 #[command(after_help = "\

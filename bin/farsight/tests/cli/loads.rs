@@ -65,6 +65,22 @@ fn named_sets_and_other_kinds_of_keys() {
     assert!(refused.contains("its keys are u64, those of the table f64"), "{refused}");
 }
 
+/// A table that was emptied has had leaves, which no bulk load takes over.
+#[test]
+fn a_table_that_was_emptied_is_loaded_by_puts() {
+    let serve = Serve::start();
+    let keys: Vec<String> = (1..=40).map(|key| key.to_string()).collect();
+    let file = serve.file("keys.txt", keys.join("\n").as_bytes());
+    for values in ["fixed", "blocks"] {
+        assert!(serve.ok(&["load", values, &file, "--values", values]).contains("in bulk"));
+        let delete: Vec<&str> =
+            ["delete", values].into_iter().chain(keys.iter().map(String::as_str)).collect();
+        serve.ok(&delete);
+        assert!(serve.ok(&["load", values, &file]).contains("by puts"));
+        assert_eq!(serve.ok(&["scan", values]).lines().count(), 40);
+    }
+}
+
 #[test]
 fn lines_of_json_are_what_a_scan_prints() {
     let serve = Serve::start();

@@ -1,7 +1,7 @@
 //! Pairs into a table: in bulk, or by puts.
 
 use anyhow::{Context, Result};
-use farsight::{LoadError, Options, Table, WriteOperation};
+use farsight::{ErrorCode, LoadError, Options, Table, WriteOperation};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::pairs::Pairs;
@@ -11,7 +11,8 @@ use crate::outcome;
 /// Pairs of a batch of puts, and between two steps of the progress bar.
 const BATCH_PAIRS: usize = 8192;
 
-/// Loads an empty table; false if it is a pool's that once had pairs, which takes puts alone.
+/// Loads an empty table; false if it once had pairs, and so takes puts alone. (Keys ascend here, so nothing
+/// else is refused as a bad load, but what other clients do beside this one.)
 pub(super) fn bulk<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<bool> {
     let bar = bar(pairs);
     let mut load = table.bulk_load()?;
@@ -19,15 +20,23 @@ pub(super) fn bulk<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<bool> 
     for (index, key) in pairs.keys.iter().enumerate() {
         match load.push(K::decode(*key), pairs.value(index, &mut scratch)) {
             Err(LoadError::Used { .. }) if index <= 1 => return Ok(false),
+            Err(error) if is_bad_load(&error) => return Ok(false),
             done => done?,
         }
         if index % BATCH_PAIRS == 0 {
             bar.set_position(index as u64);
         }
     }
-    load.finish()?;
+    match load.finish() {
+        Err(error) if is_bad_load(&error) => return Ok(false),
+        done => done?,
+    };
     bar.finish_and_clear();
     Ok(true)
+}
+
+fn is_bad_load(error: &LoadError) -> bool {
+    matches!(error, LoadError::Refused { source, .. } if source.code == ErrorCode::BadLoad)
 }
 
 /// Puts pairs into a table that may have some.
