@@ -1,6 +1,7 @@
 //! The program from outside: a server in a process of its own, and commands against it.
 
 mod addresses;
+mod compute_node;
 mod durability;
 mod durable_pool;
 mod endings;

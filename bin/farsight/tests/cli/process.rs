@@ -88,18 +88,22 @@ impl Serve {
 
     /// A server, or a memory node, with further arguments.
     pub(crate) fn start_as(command: &str, directory: TempDir, arguments: &[&str]) -> Self {
-        let socket = directory.path().join("test.sock");
+        Self::start_program(directory, &[&[command, "--memory", "256M"], arguments].concat())
+    }
+
+    /// A command that listens in this directory, with these arguments.
+    pub(crate) fn start_program(directory: TempDir, arguments: &[&str]) -> Self {
         let mut child = program()
-            .args([command, "--memory", "256M", "--socket"])
-            .arg(&socket)
             .args(arguments)
+            .arg("--socket")
+            .arg(directory.path().join("test.sock"))
             .stdout(Stdio::piped())
             .spawn()
-            .expect("the server starts");
+            .expect("the program starts");
         let mut ready = String::new();
         let out = child.stdout.take().expect("stdout is piped");
-        BufReader::new(out).read_line(&mut ready).expect("the server says that it is ready");
-        assert!(ready.starts_with("ready url=shm://"), "the server said {ready:?}");
+        BufReader::new(out).read_line(&mut ready).expect("the program says that it is ready");
+        assert!(ready.starts_with("ready url=shm://"), "the program said {ready:?}");
         Self { child, directory, ready }
     }
 
