@@ -1,8 +1,9 @@
 //! Pools of XStore-D whose nodes have directories of data, killed while clients write, and started with
 //! directories that are not theirs, or not the newest.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use farsight::{Addresses, Client, ConnectOptions, EngineKind, Options, TableOptions, ValueKind};
@@ -15,6 +16,9 @@ use crate::process::{Ended, Serve, program, start, wait};
 const NODES: usize = 3;
 /// Kills of one pool, one after the other; each fourth is of all nodes.
 const KILLS: u64 = 12;
+
+/// A key of each node's range.
+const SPREAD_KEYS: [&str; NODES] = ["1", "9223372036854775807", "18446744073709551614"];
 
 /// Memory nodes, each with a directory of data.
 struct DurablePool {
@@ -111,13 +115,17 @@ fn kill_again_and_again(over: &'static str, number: u8, values: ValueKind) {
             3 => (0..NODES).collect(),
             node => vec![node as usize],
         };
+        // Over TCP a writer whose keys are all at living nodes does not notice the others' end.
+        let is_over = OnceLock::new();
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let (pool, acknowledged, from) = (&pool, &acknowledged, before[writer as usize] + 1);
+                let is_over = &is_over;
                 scope.spawn(move || {
                     let client = pool.connect(Duration::ZERO);
                     let table = client.create_table_of::<u64>("counted", values, &options());
-                    count_up(&table.expect("a table"), writer, from, acknowledged, || false);
+                    let is_done = || is_over.get().is_some();
+                    count_up(&table.expect("a table"), writer, from, acknowledged, is_done);
                 });
             }
             if kill > 0 {
@@ -135,6 +143,7 @@ fn kill_again_and_again(over: &'static str, number: u8, values: ValueKind) {
             for node in &killed {
                 kill_process(Pid::from_child(&pool.nodes[*node].child), Signal::KILL).expect("it is there");
             }
+            is_over.set(()).expect("once");
         });
         assert!(has_grown(&acknowledged, &before), "writers came to nothing");
         let last = acknowledged.lock().expect("no panic").clone();
@@ -149,6 +158,11 @@ fn kill_again_and_again(over: &'static str, number: u8, values: ValueKind) {
 #[test]
 fn every_acknowledged_write_survives_kills_of_nodes_over_shared_memory() {
     kill_again_and_again("shm://", 1, FIXED);
+}
+
+#[test]
+fn every_acknowledged_write_survives_kills_of_nodes_over_tcp() {
+    kill_again_and_again("tcp://", 2, FIXED);
 }
 
 #[test]
@@ -185,6 +199,55 @@ fn sessions_go_on_when_nodes_come_back() {
             }
         }
     }
+}
+
+/// Names are changed while a node is down, whether the client has noticed that or not. What was done stays
+/// done, at all nodes, and what was refused was not done by half.
+#[test]
+fn names_are_the_same_at_all_nodes_when_one_was_down() {
+    let mut pool = DurablePool::start("shm://", 6);
+    for name in ["gone", "one", "other", "old"] {
+        pool.ok(&["create", name, "--engine", "xstore-d"]);
+        for key in SPREAD_KEYS {
+            pool.ok(&["put", name, key, &format!("{name:.<8}")]);
+        }
+    }
+    let client = pool.connect(Duration::ZERO);
+    client.table::<u64>("gone").expect("it is there");
+    pool.nodes[2].kill();
+    let is_swapped = client.swap_tables("one", "other").is_ok();
+    let is_renamed = client.rename_table("old", "new").is_ok();
+    client.drop_table("gone").expect_err("a node is down");
+    // What each name leads to, by what was put there.
+    let names = |pool: &DurablePool| -> BTreeMap<&str, String> {
+        let values = ["gone", "one", "other", "old", "new"].into_iter().filter_map(|name| {
+            let found = SPREAD_KEYS.map(|key| pool.run(&["get", name, key]));
+            let values = found.map(|ended| {
+                assert!(ended.code == Some(0) || ended.error.contains("no table is called"), "{ended:?}");
+                ended.out
+            });
+            assert!(values.iter().all(|value| *value == values[0]), "{name} is one table: {values:?}");
+            (!values[0].is_empty()).then(|| (name, values[0].trim_end_matches(['.', '\n']).to_owned()))
+        });
+        values.collect()
+    };
+    let tables_of = |pool: &DurablePool| -> Vec<usize> {
+        let stats: serde_json::Value = serde_json::from_str(&pool.ok(&["stats", "--json"])).expect("JSON");
+        let nodes = stats.as_array().expect("nodes");
+        nodes.iter().map(|node| node["tables"].as_array().expect("tables").len()).collect()
+    };
+    pool.come_back(2);
+    let known = names(&pool);
+    assert!(!is_swapped || known["one"] == "other" && known["other"] == "one", "{known:?}");
+    assert!(!is_renamed || known.get("new").is_some_and(|value| value == "old"), "{known:?}");
+    assert_eq!(tables_of(&pool), [known.len(); NODES]);
+    (0..NODES).for_each(|node| pool.come_back(node));
+    assert_eq!(names(&pool), known);
+    assert_eq!(tables_of(&pool), [known.len(); NODES]);
+    pool.ok(&["drop", "one"]);
+    pool.ok(&["create", "one", "--engine", "xstore-d"]);
+    pool.come_back(1);
+    assert_eq!(pool.ok(&["scan", "one"]), "", "another table of that name is empty");
 }
 
 #[test]
