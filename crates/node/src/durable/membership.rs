@@ -157,3 +157,40 @@ fn other_life(node: usize, met: DirectoryLife, got: NodeLife) -> ServerError {
     );
     ServerError::new(ErrorCode::OtherPool, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use farsight_durability::disk::SimulatedDisk;
+
+    use super::*;
+    use crate::DataOptions;
+
+    fn begin(disk: &SimulatedDisk, epoch: u64) -> Arc<Durable> {
+        Durable::open(&DataOptions::new(Arc::new(disk.clone())), Epoch(epoch)).expect("a directory")
+    }
+
+    #[test]
+    fn later_lives_know_what_other_nodes_have_still() {
+        let disk = SimulatedDisk::default();
+        let first = begin(&disk, 70);
+        first.drop_table(TableId(3), true).expect("durable");
+        first.drop_table(TableId(4), false).expect("durable");
+        let second = begin(&disk.crash(1), 71);
+        assert_eq!(second.dropped(), BTreeSet::from([TableId(3)]));
+        let disk = disk.crash(2);
+        begin(&disk, 72).end_drops(&[TableId(3)]).expect("durable");
+        assert!(begin(&disk.crash(3), 73).dropped().is_empty());
+    }
+
+    /// The checkers checked. `RUSTFLAGS="--cfg injected" cargo test`.
+    #[cfg(injected)]
+    #[test]
+    fn a_drop_that_is_forgotten() {
+        farsight_base::injection::assert_found(
+            &crate::injected::DROP_NOT_KEPT,
+            later_lives_know_what_other_nodes_have_still,
+        );
+    }
+}
