@@ -35,6 +35,9 @@ const CRASH_WITHIN: u64 = 24;
 /// Steps at most until an armed crash has come: its node has no more operations if nothing writes there.
 const ARMED_STEPS_MAX: usize = 12;
 
+/// For how long a client tries to connect again.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Values and versions by key. The version of a write that was not answered is zero.
 type Model = BTreeMap<u64, (u64, u64)>;
 /// Pairs by the table's name.
@@ -89,8 +92,8 @@ impl<F: FabricUnderTest> DurablePool<F> {
     fn connect(&self) -> PoolClient<F::Connection> {
         let connections = self.subjects.iter().map(|subject| subject.connect(FORMAT_VERSION));
         let connections = connections.collect::<Result<Vec<_>, _>>().expect("connections");
-        // No call has to wait: nodes are back before the next one.
-        let options = ClientOptions { reconnect_timeout: Duration::ZERO };
+        // Nodes are back before the next call. On a busy machine one may not answer at once.
+        let options = ClientOptions { reconnect_timeout: PATIENCE };
         PoolClient::of_pool(connections, options).expect("a client")
     }
 }
