@@ -5,7 +5,7 @@
 //! earlier ones had taken place. To a write a pair is absent whose deadline has passed when it is decided.
 //! That it is applied later changes nothing.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use farsight_base::{ClientId, LeafNumber};
@@ -18,6 +18,7 @@ use farsight_protocol::{
     ErrorCode, HEADER_BYTES, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError, StagedWrite,
     TableId, ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
+use foldhash::HashMap;
 
 use crate::LateReply;
 use crate::logged::LoggedTable;
