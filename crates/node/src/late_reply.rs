@@ -67,11 +67,15 @@ impl LateReplies {
 
     fn push(&self, ticket: Ticket, reply: Vec<u8>) {
         let mut sent = self.lock();
+        let is_first = sent.is_empty();
         sent.push((ticket, reply));
         // Release: the reply comes first. Partner: the Acquire load in `is_any`.
         self.is_any.store(true, Ordering::Release);
         drop(sent);
-        self.listener.wake();
+        // Whoever sent the first one wakes the worker, which takes all.
+        if is_first {
+            self.listener.wake();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Ticket, Vec<u8>)>> {
