@@ -5,8 +5,8 @@
 //!
 //! Protocol:
 //! 1. [`Spares::want`] says how long the next segment is to be.
-//! 2. A helper makes a file of that length, and writes and syncs its zeros in steps ([`Spares::help`]). A
-//!    node without a helper has no step 2.
+//! 2. A helper makes a file of that length, and writes and syncs its zeros in steps, with rests between them
+//!    ([`Spares::help`]). A node without a helper has no step 2.
 //! 3. [`Spares::take`] hands the file over, if it is complete and long enough. The log writes its header,
 //!    syncs it, and gives it the segment's name.
 //!
@@ -16,14 +16,18 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::disk::{Disk, DiskFile};
 
 /// The name of the spare.
 pub(crate) const SPARE: &str = "spare";
 /// Zeros between two syncs: the log's own syncs wait for no more.
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: u64 = 1 << 18;
+/// Behind each step the disk is left to the log for so many times as long as the step took, and for
+/// [`REST_MAX`] at most. A log that is faster than this reserves its segments itself.
+const REST_TIMES: u32 = 4;
+const REST_MAX: Duration = Duration::from_millis(100);
 
 /// At most one spare at a time.
 pub struct Spares {
@@ -110,10 +114,12 @@ impl Spares {
             if is_stopped() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
+            let begun = Instant::now();
             let step_bytes = STEP_BYTES.min(length_bytes - written_bytes);
             file.write_at(written_bytes, &zeros[..step_bytes as usize])?;
             file.sync()?;
             written_bytes += step_bytes;
+            std::thread::sleep((begun.elapsed() * REST_TIMES).min(REST_MAX));
         }
         Ok(file.into())
     }
