@@ -36,7 +36,7 @@ pub(super) struct Group {
     changes: Vec<Change>,
     values: Vec<u8>,
     outcomes: Vec<Decided>,
-    answers: Vec<Answered>,
+    answers: VecDeque<Answered>,
     /// The value that a write finds.
     held: Vec<u8>,
     /// The value of a write that came in pieces.
@@ -71,10 +71,11 @@ enum AnswerShape {
     ValuesOfAnyLength,
 }
 
-/// A call: its reply, and its outcomes.
+/// A call: its reply, its outcomes, and how many changes are its own or earlier calls'.
 struct Answered {
     reply: LateReply,
     outcomes: Range<usize>,
+    changes_end: usize,
     shape: AnswerShape,
 }
 
@@ -256,7 +257,13 @@ impl Group {
                 if returns_value { AnswerShape::ValuesOfAnyLength } else { AnswerShape::Outcomes }
             }
         };
-        self.answers.push(Answered { reply, outcomes: begin..self.outcomes.len(), shape });
+        self.decided(begin, reply, shape);
+    }
+
+    /// Notes that a call is decided, whose outcomes begin there.
+    fn decided(&mut self, begin: usize, reply: LateReply, shape: AnswerShape) {
+        let (outcomes, changes_end) = (begin..self.outcomes.len(), self.changes.len());
+        self.answers.push_back(Answered { reply, outcomes, changes_end, shape });
     }
 
     /// Decides writes of values of any length, in their order, as long as their answer has room.
@@ -347,7 +354,7 @@ impl Group {
         self.outcomes.push(decided);
         let shape =
             if operation.returns_value() { AnswerShape::ValuesOfAnyLength } else { AnswerShape::Outcomes };
-        self.answers.push(Answered { reply, outcomes: begin..self.outcomes.len(), shape });
+        self.decided(begin, reply, shape);
     }
 
     /// Decides one write.
@@ -502,35 +509,40 @@ impl Group {
         Ok(version)
     }
 
-    /// Applies what the log has. `view` is that by which the calls were decided.
+    /// Applies what the log has, and answers each call as soon as its writes are applied. `view` is that by
+    /// which the calls were decided. Returns whether tables want to be trained.
     ///
     /// # Errors
-    /// What a table refuses that had promised to take it.
-    pub(super) fn apply(&mut self, view: &View) -> Result<bool, ServerError> {
+    /// What a table refuses that had promised to take it. The calls from there on are not answered.
+    pub(super) fn complete(&mut self, view: &View) -> Result<bool, ServerError> {
+        let changes = std::mem::take(&mut self.changes);
+        let completed = self.apply(&changes, view);
+        self.changes = changes;
+        let wants_training = completed?;
+        self.clear();
+        Ok(wants_training)
+    }
+
+    /// The same; the group stays as it is otherwise.
+    fn apply(&mut self, changes: &[Change], view: &View) -> Result<bool, ServerError> {
         let mut wants_training = false;
+        let mut applied = 0;
         let mut ahead = Vec::with_capacity(AHEAD);
-        for changes in self.changes.chunk_by(|one, next| one.table == next.table) {
-            let Some(logged) = view.get(changes[0].table)?.hosted().logged() else { continue };
+        self.answer_applied(applied);
+        for changes in changes.chunk_by(|one, next| one.table == next.table) {
+            let logged = view.get(changes[0].table)?.hosted().logged();
             // Other groups were decided since this one was, so the leaves may have left the cache.
             for changes in changes.chunks(AHEAD) {
-                ahead.clear();
-                ahead.extend(changes.iter().map(Change::entry));
-                logged.prefetch(&ahead);
-                for change in changes {
-                    let value = change.value.clone().map(|range| &self.values[range]);
-                    let stored = change.staged.as_ref().map(|reference| &reference[..]).or(value);
-                    let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
-                    let had_hint = change.hint != LeafNumber::NONE;
-                    self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
+                if let Some(logged) = logged {
+                    ahead.clear();
+                    ahead.extend(changes.iter().map(Change::entry));
+                    logged.prefetch(&ahead);
+                    changes.iter().try_for_each(|change| self.apply_one(logged, change))?;
                 }
+                applied += changes.len();
+                self.answer_applied(applied);
             }
-        }
-        let mut tables: Vec<TableId> = self.changes.iter().map(|change| change.table).collect();
-        tables.sort_unstable();
-        tables.dedup();
-        for table in tables {
-            if let Some(logged) = view.get(table)?.hosted().logged().filter(|logged| logged.wants_training())
-            {
+            if let Some(logged) = logged.filter(|logged| logged.wants_training()) {
                 logged.want_training();
                 wants_training = true;
             }
@@ -538,9 +550,32 @@ impl Group {
         Ok(wants_training)
     }
 
-    /// Answers all calls, and begins anew.
-    pub(super) fn answer(&mut self) {
-        for Answered { reply, outcomes, shape } in self.answers.drain(..) {
+    /// Applies all before anybody knows that it is durable, which is a bug.
+    #[cfg(injected)]
+    pub(super) fn apply_early(&mut self, view: &View) {
+        let changes = std::mem::take(&mut self.changes);
+        for change in &changes {
+            if let Ok(Some(logged)) = view.get(change.table).map(|table| table.hosted().logged()) {
+                let _ = self.apply_one(logged, change);
+            }
+        }
+        self.changes = changes;
+    }
+
+    fn apply_one(&mut self, logged: &dyn LoggedTable, change: &Change) -> Result<(), ServerError> {
+        let value = change.value.clone().map(|range| &self.values[range]);
+        let stored = change.staged.as_ref().map(|reference| &reference[..]).or(value);
+        let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
+        let had_hint = change.hint != LeafNumber::NONE;
+        self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
+        Ok(())
+    }
+
+    /// Answers the calls whose changes are among the first so many.
+    fn answer_applied(&mut self, applied: usize) {
+        while self.answers.front().is_some_and(|call| call.changes_end <= applied)
+            && let Some(Answered { reply, outcomes, shape, .. }) = self.answers.pop_front()
+        {
             let outcomes = &self.outcomes[outcomes];
             reply.answer(|writer: &mut ReplyWriter<'_>| {
                 for Decided { sent, old } in outcomes {
@@ -554,10 +589,15 @@ impl Group {
                 writer.set(outcomes.len() as u32, 0);
             });
         }
+    }
+
+    /// Answers all calls of a group that changes nothing, and begins anew.
+    pub(super) fn answer(&mut self) {
+        self.answer_applied(0);
         self.clear();
     }
 
-    /// Refuses all calls, and begins anew.
+    /// Refuses all calls that were not answered, and begins anew.
     pub(super) fn refuse(&mut self, error: &ServerError) {
         for Answered { reply, .. } in self.answers.drain(..) {
             reply.refuse(error);

@@ -8,8 +8,13 @@
 //! 3. It decides the next group meanwhile, by what the flying group has written, too. That one waits: at
 //!    most one group flies. It is not even written if the sync fails.
 //! 4. When the sync has ended, the next group is appended and its sync begun. Then it applies the one that
-//!    has landed: from now on clients see its writes.
-//! 5. It answers. A group without writes that has seen flying ones is answered no earlier.
+//!    has landed, call by call: from now on clients see its writes.
+//! 5. It answers each call when it is applied, so its client goes on meanwhile. A group without writes that
+//!    has seen flying ones is answered no earlier.
+//!
+//! A group waits for more calls as long as the disk is busy. As soon as the disk is free, it flies if it has
+//! [`LAUNCHED_BYTES`], though calls wait that could join it: they are decided while the disk works. Smaller
+//! ones gain more by the sync that they share.
 //!
 //! Such a group is acknowledged when it is durable. There is another one for tables that are acknowledged in
 //! *memory*: it leaves the log to the system, and passes the flying group. A table is acknowledged in one way
@@ -44,6 +49,8 @@ use crate::{LateReply, NodeState, Stop};
 /// bytes of them.
 const SYNC_PAUSE: Duration = Duration::from_millis(50);
 const SYNC_BYTES: u64 = 8 << 20;
+/// Bytes of a frame that takes about as long to decide and apply as to sync.
+const LAUNCHED_BYTES: usize = 16 << 10;
 /// How often it looks for more work that joins a group. Each time it takes a bounded piece.
 const TAKEN_TOGETHER: usize = 4;
 /// The longest sleep with nothing to do.
@@ -166,6 +173,9 @@ impl Sequencer {
         }
         for call in waiting_for_disk.drain(..) {
             self.take_call(call);
+            if self.group.frame.len() >= LAUNCHED_BYTES && !self.log.is_syncing() {
+                self.launch();
+            }
         }
     }
 
@@ -362,12 +372,11 @@ impl Sequencer {
             Ack::Durable => &mut self.flying,
             Ack::Memory => &mut self.in_memory,
         };
-        match self.state.failure.check().and_then(|()| group.apply(&self.view)) {
+        match self.state.failure.check().and_then(|()| group.complete(&self.view)) {
             Ok(wants_training) => {
                 if let Some((position, appended_bytes)) = end {
                     self.durable.set_position(position, appended_bytes);
                 }
-                group.answer();
                 if wants_training {
                     self.state.wake_background();
                 }
@@ -400,7 +409,7 @@ impl Sequencer {
     #[cfg(injected)]
     fn hurry(&mut self) {
         if crate::injected::APPLIED_BEFORE_SYNC.is_injected() {
-            let _ = self.flying.apply(&self.view);
+            self.flying.apply_early(&self.view);
         }
         if crate::injected::ANSWERED_BEFORE_SYNC.is_injected() {
             self.complete(Ack::Durable, Some(self.end()));
