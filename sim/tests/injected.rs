@@ -179,6 +179,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ReusedBlockTrusted",
     "LockWordReused",
     "OrphanFencedAtHome",
+    "LoadCountedAhead",
     "FullEndsStep",
     "GenerationNotCompared",
     "UnusedImagesKept",

@@ -8,7 +8,9 @@
 //!
 //! A loader that dies before that leaves blocks that its memory nodes find out to be in no chain. One that
 //! dies afterwards leaves a table without a directory, whose readers walk until a trainer makes one. The
-//! loader counts a split before it attaches the load, so trainers have something to do.
+//! loader counts a split before it attaches the load, so trainers have something to do. It counts another
+//! with the attachment, where the newest directory counts. A directory that was made before knows of no
+//! loaded leaf, though its image may claim the first count.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -23,6 +25,8 @@ use farsight_layout::{Fences, LEAF_SLOTS, LeafImage};
 use farsight_model::shortest_fence;
 
 use crate::cache::fetch::META_NODE;
+#[cfg(injected)]
+use crate::injected;
 use crate::{LeafPlace, LineSource, RolexError, RolexSession, TrainError, Trainer};
 
 /// Pairs that a load puts into a leaf: three quarters, so that inserts find room.
@@ -150,7 +154,8 @@ impl BulkLoader {
                 self.write_images(&slot).await?;
                 let splits = self.session.count_load(&slot).await.map_err(RolexError::from)?;
                 self.attach(&slot, first).await?;
-                Ok::<_, BulkLoadError>(splits)
+                // The attachment was counted beside that. Who had made a directory by then keeps it.
+                Ok::<_, BulkLoadError>(splits.wrapping_add(1))
             })
             .map_err(RolexError::from)??;
         let mut leaves = vec![(0, first)];
@@ -249,7 +254,8 @@ impl BulkLoader {
         refuse_used(&LockedLeaf::new(table.geometry(), first.leaf_number(), &mut block))
     }
 
-    /// Ends the table's first leaf where the load begins.
+    /// Ends the table's first leaf where the load begins, and counts that as a split. For there may be a
+    /// directory of the first leaf alone, made since the load was counted or long before.
     async fn attach<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -257,6 +263,8 @@ impl BulkLoader {
     ) -> Result<(), BulkLoadError> {
         let geometry = *self.session.table().geometry();
         let mut block = vec![Line::ZERO; geometry.lines()];
+        // Before the lock, under which nothing is fetched.
+        let counted_in = self.session.candidates(slot, 0).await?.group;
         self.lock_first(slot, first, &mut block).await?;
         let mut leaf = LockedLeaf::new(&geometry, first.leaf_number(), &mut block);
         if let Err(refused) = refuse_used(&leaf) {
@@ -272,8 +280,18 @@ impl BulkLoader {
             leaf.clear_journal(&mut writes);
         }
         leaf.unlock(LockWord::FREE, &mut writes);
-        let done: Result<(), FabricError> = self.session.execute(slot, &writes).await;
-        Ok(done.map_err(|source| RolexError::Indeterminate { key: 0, source })?)
+        let counted_in = Some(counted_in);
+        #[cfg(injected)]
+        let counted_in = counted_in.filter(|_| !injected::LOAD_COUNTED_AHEAD.is_injected());
+        let executed = self.session.execute_and_count(slot, &writes, counted_in).await;
+        let is_counted = executed.map_err(|source| RolexError::Indeterminate { key: 0, source })?;
+        #[cfg(injected)]
+        let is_counted = is_counted || injected::LOAD_COUNTED_AHEAD.is_injected();
+        if !is_counted {
+            // All pairs are there. A fabric that failed says so to the directory's verbs.
+            let _ = self.session.hints.count_split(slot, 0).await;
+        }
+        Ok(())
     }
 
     async fn lock_first<Q: QueuePair>(

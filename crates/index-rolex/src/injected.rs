@@ -43,4 +43,6 @@ farsight_base::bugs! {
     UNUSED_IMAGES_KEPT = "UnusedImagesKept";
     /// An ended compute node's blocks are looked at once it is fenced at their memory node, not at all.
     ORPHAN_FENCED_AT_HOME = "OrphanFencedAtHome";
+    /// A load counts itself before it is attached, and not with the attachment.
+    LOAD_COUNTED_AHEAD = "LoadCountedAhead";
 }

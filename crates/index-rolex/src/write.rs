@@ -295,7 +295,7 @@ impl RolexSession {
     ///
     /// The count may execute before the WRITEs, which may go to another memory node. A trainer that sees the
     /// count and not the WRITEs sees the leaf locked, and looks again.
-    async fn execute_and_count<Q: QueuePair>(
+    pub(crate) async fn execute_and_count<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         writes: &Writes,

@@ -173,6 +173,28 @@ fn a_load_whose_loader_ends_without_a_directory_is_trained_by_others() {
     assert!(leaves <= 1.01, "{leaves} leaves READ a GET");
 }
 
+/// A directory of the empty table knows of no leaf that a later load brings.
+#[test]
+fn a_load_into_a_table_that_has_a_directory_is_trained() {
+    let pool = Pool::new(2, 2_000, 20_000);
+    let mut queues = pool.queues();
+    load(&pool, &mut queues, &[]).expect("a load of nothing makes a directory");
+    let mut trainer = pool.trainer();
+    train(&pool, &mut trainer, &mut queues);
+    let keys: Vec<u64> = (1..20_000).map(|key| key << 30).collect();
+    load(&pool, &mut queues, &keys).expect("the table never held a pair");
+    train(&pool, &mut trainer, &mut queues);
+    let leaves = leaves_a_get(&pool, &mut queues, &keys);
+    assert!(leaves <= 1.01, "{leaves} leaves READ a GET");
+}
+
+#[cfg(injected)]
+#[test]
+fn a_load_that_is_not_counted_with_its_attachment_is_found() {
+    let bug = &farsight_index_rolex::injected::LOAD_COUNTED_AHEAD;
+    farsight_base::injection::assert_found(bug, a_load_into_a_table_that_has_a_directory_is_trained);
+}
+
 /// Leaves that split behind the attachment are not in the loader's list.
 #[test]
 fn splits_between_a_load_and_its_directory_are_trained() {
@@ -181,7 +203,7 @@ fn splits_between_a_load_and_its_directory_are_trained() {
     let keys: Vec<u64> = (1..600).map(|key| key << 30).collect();
     load_without_directory(&pool, &mut queues, &keys);
     let loaded = pool.chain();
-    let (writer, counted) = (pool.session(2), 1);
+    let (writer, counted) = (pool.session(2), 2);
     let new: Vec<u64> = (0..40).map(|index| (300 << 30) + 1 + index).collect();
     for key in &new {
         let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8], bounds: &[] };
