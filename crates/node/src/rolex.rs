@@ -31,6 +31,8 @@ const META_PART: u64 = 8;
 const META_MARGIN_LINES: u32 = 64;
 /// The least that they get.
 const META_BYTES_MIN: u64 = 256 << 10;
+/// Runs of blocks that are listed, or change hands, under one hold of the lock when a compute node ends.
+const RUNS_A_STEP: usize = 256;
 
 /// What a node keeps of a ROLEX table.
 pub struct PooledTable {
@@ -63,12 +65,19 @@ impl Blockwise {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what a compute node had. Its blocks are looked at without the lock, for which the calls of
-    /// all others wait: it had a table's worth of them, perhaps.
+    /// Takes over what a compute node had: a table's worth of blocks, perhaps. All others' calls wait for the
+    /// lock, so it is let go behind each few runs, and nobody holds it while blocks are looked at. The owner
+    /// gets no more blocks meanwhile, for it has no client here.
     fn end(&self, owner: ComputeNode, margin: Option<u32>) {
-        let runs = self.blocks().owned_by(owner);
-        let judged = judge(&runs, margin, |block| self.is_unwritten(block));
-        self.blocks().end(owner, &judged);
+        let mut next = Some(0);
+        while let Some(first) = next {
+            let runs;
+            (runs, next) = self.blocks().owned_from(owner, first, RUNS_A_STEP);
+            let judged = judge(&runs, margin, |block| self.is_unwritten(block));
+            for judged in judged.chunks(RUNS_A_STEP) {
+                self.blocks().end(owner, judged);
+            }
+        }
     }
 
     fn is_unwritten(&self, block: u32) -> bool {

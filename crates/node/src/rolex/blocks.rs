@@ -140,14 +140,17 @@ impl BlockSpace {
     pub(crate) fn take_orphans(&mut self, owner: ComputeNode, of: ComputeNode, limit: u32) -> Vec<Blocks> {
         let mut taken = Vec::new();
         let mut left = limit;
-        while left > 0
-            && let Some(run) = self.orphans.first_of(of)
-        {
+        for (run, _) in self.orphans.iter().filter(|(_, tag)| *tag == of) {
+            if left == 0 {
+                break;
+            }
             let run = Blocks { first: run.first, count: run.count.min(left) };
             left -= run.count;
-            self.orphans.remove(run);
-            self.owned.insert(run, owner);
             taken.push(run);
+        }
+        for run in &taken {
+            self.orphans.remove(*run);
+            self.owned.insert(*run, owner);
         }
         taken
     }
@@ -157,12 +160,21 @@ impl BlockSpace {
         ServerError::new(ErrorCode::BadRequest, text)
     }
 
-    /// The blocks of a compute node.
-    pub(crate) fn owned_by(&self, owner: ComputeNode) -> Vec<Blocks> {
-        self.owned.iter().filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect()
+    /// What a compute node has of the next `runs` runs of blocks, from block `first` on; and where those
+    /// behind them begin, if there are any.
+    pub(crate) fn owned_from(
+        &self,
+        owner: ComputeNode,
+        first: u32,
+        runs: usize,
+    ) -> (Vec<Blocks>, Option<u32>) {
+        let mut behind = self.owned.iter_from(first);
+        let next = behind.by_ref().take(runs);
+        let own = next.filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect();
+        (own, behind.next().map(|(run, _)| run.first))
     }
 
-    /// Takes the blocks of a compute node none of whose verbs can execute any more, as they were
+    /// Takes blocks of a compute node none of whose verbs can execute any more, as they were
     /// [judged](judge). Those that somebody adopted meanwhile stay its adopter's.
     pub(crate) fn end(&mut self, owner: ComputeNode, judged: &[(Blocks, Remains)]) {
         for (run, remains) in judged {
@@ -248,6 +260,10 @@ mod tests {
             let judged = judge(&self.owned_by(owner), margin, is_unwritten);
             self.end(owner, &judged);
         }
+
+        fn owned_by(&self, owner: ComputeNode) -> Vec<Blocks> {
+            self.owned_from(owner, 0, usize::MAX).0
+        }
     }
 
     #[test]
@@ -261,6 +277,25 @@ mod tests {
         let stats = space.stats(64);
         assert_eq!((stats.used, stats.owned, stats.orphaned), (5, 2, 3));
         assert_eq!(space.owned_by(B), [run(3, 2)]);
+    }
+
+    #[test]
+    fn what_an_owner_has_is_found_in_steps() {
+        let mut space = BlockSpace::new("leaves", 100, 0);
+        for _ in 0..5 {
+            space.allocate_some(A, 3).unwrap();
+            space.allocate_some(B, 4).unwrap();
+        }
+        let (mut found, mut next, mut steps) = (Vec::new(), Some(0), 0);
+        while let Some(first) = next {
+            let own;
+            (own, next) = space.owned_from(B, first, 3);
+            assert!(own.len() <= 2);
+            found.extend(own);
+            steps += 1;
+        }
+        assert_eq!((found, steps), (space.owned_by(B), 4));
+        assert_eq!(space.owned_by(B).len(), 5);
     }
 
     const A: ComputeNode = ComputeNode(1);

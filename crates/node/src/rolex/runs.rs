@@ -32,17 +32,18 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
 
     /// The runs with their tags, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Blocks, Tag)> {
-        self.by_first.iter().map(|(first, (count, tag))| (Blocks { first: *first, count: *count }, *tag))
+        self.iter_from(0)
+    }
+
+    /// Those that begin at block `first` or behind it.
+    pub(crate) fn iter_from(&self, first: u32) -> impl Iterator<Item = (Blocks, Tag)> {
+        let runs = self.by_first.range(first..);
+        runs.map(|(first, (count, tag))| (Blocks { first: *first, count: *count }, *tag))
     }
 
     /// The first run.
     pub(crate) fn first(&self) -> Option<Blocks> {
         self.iter().next().map(|(run, _)| run)
-    }
-
-    /// The first run with this tag.
-    pub(crate) fn first_of(&self, tag: Tag) -> Option<Blocks> {
-        self.iter().find(|(_, other)| *other == tag).map(|(run, _)| run)
     }
 
     /// A block that is in `run` and in these runs.
