@@ -3,6 +3,8 @@
 //!
 //! Invariant: whatever is answered is right. What cannot be answered is an error that names the cause.
 
+use std::sync::Arc;
+
 use farsight::{
     Access, Answers, EngineKind, ErrorCode, Options, ServerUrl, Session, TableOptions, WriteError,
     WriteOperation, WriteOutcome, with_causes,
@@ -252,7 +254,7 @@ pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -
 }
 
 /// A compute node that runs out of lock values goes on under another number. Its sessions do so with their
-/// next writes, and callers notice nothing. Its trainers end, and new ones work.
+/// next writes, keep their cache, and callers notice nothing. Its trainers end, and new ones work.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -274,12 +276,16 @@ pub fn a_compute_node_changes_its_number<F: FabricUnderTest>(subjects: impl Into
     trainer.catch_up(100, 64).expect("training");
     assert_eq!(number(), first, "there are lock values left");
 
-    let drawn = client.links(TABLE).expect("the table").locks.draw(1 << (LOCK_SEQUENCE_BITS - 1));
+    let former = client.links(TABLE).expect("the table");
+    let drawn = former.locks.draw(1 << (LOCK_SEQUENCE_BITS - 1));
     assert!(drawn >= 400, "{drawn} lock values for 400 writes");
     trainer.step(64).map(drop).expect_err("its compute node has to go on under another number");
     put(0, 400);
     let second = number();
     assert_ne!(second, first, "another number");
+    let cache = client.links(TABLE).expect("the table").cache;
+    assert!(Arc::ptr_eq(&cache, &former.cache), "under which the cache is kept");
+    drop(former);
     // The other session reads under its former number, and moves over when it writes.
     let mut value = [0; 8];
     for key in 0..=400 {

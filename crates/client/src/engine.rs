@@ -103,6 +103,12 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
     /// What the cache holds.
     fn cache_stats(&self) -> CacheStats;
 
+    /// Whether it serves other connections to the same epochs of the nodes: it only says where to look first,
+    /// and has nothing of a connection.
+    fn outlives_connections(&self) -> bool {
+        false
+    }
+
     /// Makes `bytes` what the cache may take. False if this engine's cache takes what it needs, whatever is
     /// said.
     ///

@@ -2,7 +2,8 @@
 //!
 //! Invariant: everything here belongs to these epochs. A client that finds one of them over begins with a new
 //! set of connections, under another compute node's number. So a fence that is meant for the old set never
-//! meets the new one.
+//! meets the new one. Caches that have nothing of a connection go along: to tables that every node describes
+//! as before, its epoch included.
 //!
 //! Protocol: the client requests the epochs once and compares them with what each node knows of its pool. A
 //! node that stands elsewhere in its own pool's list, or a pool one of whose nodes has another epoch now, is
@@ -60,6 +61,8 @@ struct Node<C: Connection> {
 /// The tables that were opened in these epochs.
 struct Tables<C: Connection> {
     by_id: HashMap<TableId, Arc<Known<C>>>,
+    /// Those that were opened over the connections before, and not yet over these.
+    former: HashMap<TableId, Arc<Known<C>>>,
     /// The count of name changes at which those were let go last that are dropped.
     let_go_at: u64,
 }
@@ -82,7 +85,8 @@ impl<C: Connection> Nodes<C> {
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, lives, met, locks) =
             (OnceLock::new(), OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let tables = Mutex::new(Tables { by_id: HashMap::new(), let_go_at: 0 });
+        let tables = Tables { by_id: HashMap::new(), former: HashMap::new(), let_go_at: 0 };
+        let tables = Mutex::new(tables);
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
         Ok(Self { all, engines, epochs, lives, met, locks, tables, name_changes, poisoned })
     }

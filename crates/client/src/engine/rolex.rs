@@ -76,6 +76,10 @@ impl<C: Connection> Sharing<C> for SharedCache {
         }
     }
 
+    fn outlives_connections(&self) -> bool {
+        true
+    }
+
     fn attach(&self, table: &OpenedTable<'_, C>, _: Access) -> Result<Attachment, CatalogueError> {
         table.attach(RolexEngine::new(session(table.nodes, table.known, CHUNK_LEAVES)?))
     }

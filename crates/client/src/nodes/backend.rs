@@ -76,7 +76,9 @@ impl<C: Connection> Backend for Nodes<C> {
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
         let connections = (0..self.count()).map(|node| self.connection(node).reconnect(timeout));
-        Ok(Arc::new(Self::new(connections.collect::<Result<_, _>>()?, self.engines)?))
+        let nodes = Self::new(connections.collect::<Result<_, _>>()?, self.engines)?;
+        nodes.inherit(self);
+        Ok(Arc::new(nodes))
     }
 
     fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError> {

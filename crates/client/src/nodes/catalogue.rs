@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Known, Node, Nodes};
 use crate::backend::NewTable;
-use crate::engine::FoundEngine;
+use crate::engine::{FoundEngine, Sharing};
 use crate::{CatalogueError, PoolError};
 
 impl<C: Connection> Nodes<C> {
@@ -125,7 +125,10 @@ impl<C: Connection> Nodes<C> {
 
     /// [`Nodes::let_go`] after a count of name changes was heard, or one that is still to be heard.
     pub(crate) fn let_go_of_dropped(&self, count: u64) -> Result<(), CatalogueError> {
-        let ids: Vec<TableId> = lock(&self.tables).by_id.keys().copied().collect();
+        let ids: Vec<TableId> = {
+            let tables = lock(&self.tables);
+            tables.by_id.keys().chain(tables.former.keys()).copied().collect()
+        };
         if ids.is_empty() {
             return Ok(());
         }
@@ -133,6 +136,7 @@ impl<C: Connection> Nodes<C> {
         let is_there = |id: &TableId| listed.iter().any(|info| info.id == *id);
         let mut tables = lock(&self.tables);
         tables.let_go_at = tables.let_go_at.max(count);
+        tables.former.retain(|id, _| is_there(id));
         let gone = ids.iter().filter(|id| !is_there(id)).filter_map(|id| tables.by_id.remove(id));
         for known in gone {
             for (node, info) in self.all.iter().zip(&known.infos) {
@@ -167,16 +171,40 @@ impl<C: Connection> Nodes<C> {
         // Under another name it keeps its caches.
         let sharing = match former {
             Some(former) => Arc::clone(&former.sharing),
-            None => (engine.share)(&layout, &infos)?,
+            None => match self.inherited(&infos) {
+                Some(sharing) => sharing,
+                None => (engine.share)(&layout, &infos)?,
+            },
         };
         let info = Arc::new(whole(&infos));
         let known = Arc::new(Known { infos, info, kind: engine.kind, sharing });
         let mut tables = lock(&self.tables);
+        tables.former.remove(&known.info.id);
         let kept = tables.by_id.entry(known.info.id).or_insert_with(|| Arc::clone(&known));
         if kept.infos != known.infos {
             *kept = known;
         }
         Ok(Arc::clone(kept))
+    }
+
+    /// Keeps what sessions shared over `former` connections, where it serves others, until its tables are
+    /// opened here.
+    pub(super) fn inherit(&self, former: &Self) {
+        let former = {
+            let tables = lock(&former.tables);
+            let mut all = tables.former.clone();
+            all.extend(tables.by_id.iter().map(|(id, known)| (*id, Arc::clone(known))));
+            all
+        };
+        let serves = |known: &Arc<Known<C>>| known.sharing.outlives_connections();
+        lock(&self.tables).former.extend(former.into_iter().filter(|(_, known)| serves(known)));
+    }
+
+    /// What sessions shared of a table over the connections before, if all nodes describe it as they did: in
+    /// the same epochs, and with the same regions.
+    fn inherited(&self, infos: &[TableInfo]) -> Option<Arc<dyn Sharing<C>>> {
+        let former = lock(&self.tables).former.get(&infos[0].id).cloned()?;
+        (former.infos == infos).then(|| Arc::clone(&former.sharing))
     }
 
     /// Refuses what a node says of a table if it cannot be.
