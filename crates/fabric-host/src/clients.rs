@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use farsight_base::ClientId;
-use farsight_fabric::FabricError;
+use farsight_fabric::{Departure, FabricError};
 use rustix::event::epoll;
 
 use crate::{DisconnectQueue, DisconnectReason, Gated, Ports, lock, os};
@@ -81,6 +81,12 @@ impl<S: Session> Sessions<S> {
     #[must_use]
     pub fn is_leaving(&self, client: ClientId) -> bool {
         self.leaving.iter().any(|(id, queues)| *id == client && is_being_served(queues))
+    }
+
+    /// How far a client is that is not connected any more.
+    #[must_use]
+    pub fn departure(&self, client: ClientId) -> Departure {
+        if self.is_leaving(client) { Departure::Leaving } else { Departure::Gone }
     }
 
     /// The clients that have ended and of whose requests none executes any more.
@@ -185,13 +191,19 @@ impl<S: Session, Q: Gated, D> Clients<S, Q, D> {
         }
     }
 
+    /// Ends a client, and says whether one of its requests executes yet.
+    pub fn dismiss(&self, client: ClientId) -> Departure {
+        let mut sessions = self.lock();
+        self.end(&mut sessions, client, DisconnectReason::Dismissed(FENCED.to_owned()));
+        sessions.departure(client)
+    }
+
     /// Ends a client and waits until none of its requests executes any more.
     ///
     /// # Errors
     /// [`FabricError::TimedOut`] if one still executes at `deadline`.
     pub fn fence(&self, client: ClientId, deadline: Instant) -> Result<(), FabricError> {
-        self.end(&mut self.lock(), client, DisconnectReason::Dismissed(FENCED.to_owned()));
-        while self.lock().is_leaving(client) {
+        while self.dismiss(client) != Departure::Gone {
             if Instant::now() >= deadline {
                 return Err(fence_timed_out(client));
             }

@@ -36,13 +36,6 @@ use crate::region::MappedRegion;
 use crate::session::Session;
 use crate::{memory, os, ring, socket};
 
-/// A client that has left and one of whose requests executes yet.
-const LEAVING: Lingering = Lingering {
-    pid: 0,
-    uid: 0,
-    told_for: Duration::ZERO,
-    spared: Some("it has ended, but for a last request"),
-};
 /// How long no connection is accepted after one could not be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 /// A connection's descriptors: its socket, the one for its news, and its process.
@@ -323,14 +316,19 @@ impl ShmHost {
         }
     }
 
+    /// Kills a client's process, and does not wait for its end.
+    fn signal(client: ClientId, process: &OwnedFd) -> Result<(), FabricError> {
+        match rustix::process::pidfd_send_signal(process, Signal::KILL) {
+            // A process that is already gone needs no signal.
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(fence_failed(client, &error.into())),
+        }
+    }
+
     /// Kills a client's process and waits until none of its threads will ever run again.
     fn kill(client: ClientId, process: &OwnedFd, deadline: Instant) -> Result<(), FabricError> {
         let failed = |error: std::io::Error| fence_failed(client, &error);
-        match rustix::process::pidfd_send_signal(process, Signal::KILL) {
-            // A process that is already gone needs no signal.
-            Ok(()) | Err(Errno::SRCH) => {}
-            Err(error) => return Err(failed(error.into())),
-        }
+        Self::signal(client, process)?;
         while !os::has_exited(process.as_fd(), deadline.saturating_duration_since(Instant::now()))
             .map_err(failed)?
         {
@@ -490,10 +488,16 @@ impl Host for ShmHost {
     /// One whose process is stopped does not.
     fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
         let mut sessions = self.clients.lock();
-        let Some(session) = sessions.by_id.get_mut(&client) else {
-            let is_leaving = sessions.is_leaving(client);
-            return Ok(if is_leaving { Departure::Awaited(LEAVING) } else { Departure::Gone });
-        };
+        let Some(session) = sessions.by_id.get_mut(&client) else { return Ok(sessions.departure(client)) };
+        if session.is_killed {
+            let has_exited = os::has_exited(session.process.as_fd(), Duration::ZERO);
+            if !has_exited.map_err(|error| fence_failed(client, &error))? {
+                return Ok(Departure::Leaving);
+            }
+            // It may have forked, and its child hold the socket open.
+            self.clients.end(&mut sessions, client, DisconnectReason::Gone);
+            return Ok(sessions.departure(client));
+        }
         let now = Instant::now();
         if session.told.is_none() {
             Session::tell_to_leave(&session.socket, FENCED);
@@ -501,6 +505,17 @@ impl Host for ShmHost {
         let told_for = now.saturating_duration_since(*session.told.get_or_insert(now));
         let os::Credentials { pid, uid, .. } = session.credentials;
         Ok(Departure::Awaited(Lingering { pid, uid, told_for, spared: session.spared() }))
+    }
+
+    fn end_process(&self, client: ClientId) -> Result<(), FabricError> {
+        let mut sessions = self.clients.lock();
+        let Some(session) = sessions.by_id.get_mut(&client).filter(|session| session.spared().is_none())
+        else {
+            return Ok(());
+        };
+        Self::signal(client, &session.process)?;
+        session.is_killed = true;
+        Ok(())
     }
 
     fn wake(&self) {

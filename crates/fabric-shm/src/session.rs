@@ -36,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) news: Option<News>,
     /// When it was told to leave.
     pub(crate) told: Option<Instant>,
+    /// Its process was killed.
+    pub(crate) is_killed: bool,
 }
 
 impl Session {
@@ -63,8 +65,9 @@ impl Session {
             }
         };
         let hello_due = Some(Instant::now() + HELLO_TIMEOUT);
-        let (gates, serves, news, told) = (Vec::new(), false, None, None);
-        Some(Self { id, socket, process, credentials, hello_due, gates, serves, news, told })
+        let (gates, serves, is_killed) = (Vec::new(), false, false);
+        let (news, told) = (None, None);
+        Some(Self { id, socket, process, credentials, hello_due, gates, serves, news, told, is_killed })
     }
 
     /// The next question, `None` if there is none now. Greets a client that says hello, with the newest

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use farsight_fabric::{Departure, FabricError, Host, Region, RegionRights};
 use farsight_fabric_host::{
     Clients, DisconnectReason, FENCE_TIMEOUT, Handshake, Held, LISTENER_TOKEN, Quota, TURN, lock, os,
 };
@@ -304,6 +304,10 @@ impl Host for TcpHost {
     /// itself, and end in [`FabricError::TimedOut`].
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         self.clients.fence(client, Instant::now() + FENCE_TIMEOUT)
+    }
+
+    fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
+        Ok(self.clients.dismiss(client))
     }
 
     fn wake(&self) {

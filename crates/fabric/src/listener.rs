@@ -85,6 +85,12 @@ pub trait Listener: Send + Sync {
     /// As there.
     fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError>;
 
+    /// As [`Host::end_process`].
+    ///
+    /// # Errors
+    /// As [`Host::end_process`].
+    fn end_process(&self, client: ClientId) -> Result<(), FabricError>;
+
     /// As [`Host::wake`].
     fn wake(&self);
 }
@@ -152,6 +158,10 @@ impl<H: Host> Listener for H {
 
     fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
         Host::dismiss(self, client)
+    }
+
+    fn end_process(&self, client: ClientId) -> Result<(), FabricError> {
+        Host::end_process(self, client)
     }
 
     fn wake(&self) {

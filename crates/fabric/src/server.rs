@@ -55,11 +55,14 @@ pub trait ServerPort: Send {
 pub enum Departure {
     /// None of its verbs executes any more, and none ever will.
     Gone,
+    /// It is ended, but for a last request that executes yet, or for a process that was killed and has not
+    /// exited.
+    Leaving,
     /// It was told, and has not left yet.
     Awaited(Lingering),
 }
 
-/// A client that was told to leave and has not. [`Host::fence`] ends it.
+/// A client that was told to leave and has not. [`Host::end_process`] ends it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lingering {
     /// Its process.
@@ -68,7 +71,7 @@ pub struct Lingering {
     pub uid: u32,
     /// How long ago it was told.
     pub told_for: Duration,
-    /// Why its process is not ended by a fence, if it is not.
+    /// Why its process is never ended, if it is not.
     pub spared: Option<&'static str>,
 }
 
@@ -178,13 +181,22 @@ pub trait Host: Send + Sync {
     }
 
     /// Ends `client` if that costs it its connection at most, which it can make anew. Where a fence may end
-    /// its process this only tells the client to leave, once. The caller may try again later; that blocks
-    /// nobody.
+    /// its process this only tells the client to leave, once. The caller tries again until it is
+    /// [gone](Departure::Gone). This waits for nothing.
     ///
     /// # Errors
     /// As [`Host::fence`].
     fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
         self.fence(client).map(|()| Departure::Gone)
+    }
+
+    /// Kills the process of a client that was dismissed and lingers, unless that is spared. Waits for
+    /// nothing: [`Host::dismiss`] says when the client has gone.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the process cannot be signalled.
+    fn end_process(&self, _client: ClientId) -> Result<(), FabricError> {
+        Ok(())
     }
 
     /// Wakes everything that sleeps in [`Host::step`] or [`ServerPort::wait`], so that it can look for a

@@ -105,10 +105,11 @@ impl NodeState {
             compute_nodes.begin_fence(identity);
             compute_nodes.clients(identity)
         };
-        let mut lingering = Vec::new();
+        let (mut lingering, mut are_leaving) = (Vec::new(), false);
         for client in clients {
             match self.listeners.dismiss(client)? {
                 Departure::Gone => self.note_departed(vec![client]),
+                Departure::Leaving => are_leaving = true,
                 Departure::Awaited(process) => lingering.push((client, process)),
             }
         }
@@ -116,11 +117,14 @@ impl NodeState {
             if let Some(wait) = wait_for(&process, lapsed) {
                 return Ok(wait);
             }
-            self.listeners.fence(client)?;
-            self.note_departed(vec![client]);
+            self.listeners.end_process(client)?;
+            are_leaving = true;
             if let Some(lapsed) = lapsed {
                 self.report_killed(identity, client, &process, lapsed, lease);
             }
+        }
+        if are_leaving {
+            return Ok(Fenced::wait(SOON, "it is ended, but for a last request, or its process's end"));
         }
         Ok(Fenced::Done)
     }

@@ -125,23 +125,23 @@ impl Listeners {
         self.0.iter().for_each(|listener| listener.notify(notice));
     }
 
-    /// Ends a client, known by the number of [`Listeners::client_of`], and returns when none of its verbs
-    /// can execute any more.
-    ///
-    /// # Errors
-    /// As [`Listener::fence`].
-    pub fn fence(&self, client: ClientId) -> Result<(), FabricError> {
-        let (listener, client) = self.at_listener(client);
-        listener.fence(client)
-    }
-
-    /// Ends a client, known by that number, if that costs it its connection at most, or tells it to leave.
+    /// Ends a client, known by the number of [`Listeners::client_of`], if that costs it its connection at
+    /// most, or tells it to leave.
     ///
     /// # Errors
     /// As [`Listener::dismiss`].
     pub fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
         let (listener, client) = self.at_listener(client);
         listener.dismiss(client)
+    }
+
+    /// Kills the process of a client, known by that number, that lingers.
+    ///
+    /// # Errors
+    /// As [`Listener::end_process`].
+    pub fn end_process(&self, client: ClientId) -> Result<(), FabricError> {
+        let (listener, client) = self.at_listener(client);
+        listener.end_process(client)
     }
 
     /// True if a fence at any of them may end a client's process.

@@ -28,8 +28,7 @@ impl<S: Service> Worker<S> {
     }
 
     /// Answers the calls that were put off and whose replies have come, and executes up to `budget_calls`
-    /// waiting ones. Returns how many there were of both. Blocks in a fence alone, and then as long as the
-    /// fabric bounds it.
+    /// waiting ones. Returns how many there were of both.
     pub fn step(&mut self, now: MonotonicNs, budget_calls: usize) -> usize {
         self.calls.begin(now);
         let late = self.calls.finish_late(&mut *self.port);

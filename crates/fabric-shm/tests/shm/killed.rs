@@ -270,7 +270,7 @@ fn stop(child: &Child) {
 fn awaited(departure: Departure) -> Lingering {
     match departure {
         Departure::Awaited(lingering) => lingering,
-        Departure::Gone => panic!("it has gone"),
+        Departure::Gone | Departure::Leaving => panic!("it has gone"),
     }
 }
 
@@ -302,6 +302,30 @@ fn a_dismissed_client_leaves_when_it_runs_and_its_process_lives() {
 }
 
 #[test]
+fn a_process_that_is_ended_is_gone_when_it_has_exited_and_nobody_waits_for_that() {
+    let directory = Directory::new();
+    let server = Running::start(&directory.socket());
+    let region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
+    let mut client = play("writing client", &directory.socket());
+    await_ready(&mut client);
+    eventually("a write", || region.words()[0].load(Ordering::Acquire) > 0);
+    let dismiss = || server.host.dismiss(ClientId(1)).expect("a dismissal");
+    stop(&client);
+    awaited(dismiss());
+    server.host.end_process(ClientId(1)).expect("a signal");
+    eventually("its end", || match dismiss() {
+        Departure::Gone => true,
+        Departure::Leaving => false,
+        Departure::Awaited(lingering) => panic!("{lingering:?} is waited for"),
+    });
+    let last = region.words()[0].load(Ordering::Acquire);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(region.words()[0].load(Ordering::Acquire), last, "it wrote after it had gone");
+    server.host.end_process(ClientId(1)).expect("there is nothing to end");
+    assert!(!client.wait().expect("its end").success(), "it was killed");
+}
+
+#[test]
 fn a_process_that_serves_memory_is_told_and_never_killed() {
     let directory = Directory::new();
     let server = Running::start(&directory.socket());
@@ -312,6 +336,7 @@ fn a_process_that_serves_memory_is_told_and_never_killed() {
     assert!(awaited(server.host.dismiss(ClientId(1)).expect("a dismissal")).spared.is_some());
     let refused = server.host.fence(ClientId(1)).expect_err("it cannot be fenced");
     assert!(matches!(refused, FabricError::TimedOut { .. }), "{refused}");
+    server.host.end_process(ClientId(1)).expect("it is spared");
     assert!(client.try_wait().expect("its state").is_none(), "it was killed");
     signal(&client, rustix::process::Signal::CONT);
     server.host.fence(ClientId(1)).expect("it runs, and leaves");

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use farsight_fabric::{Departure, FabricError, Host, Region, RegionRights};
 use farsight_fabric_host::{
     Clients, DisconnectReason, FENCE_TIMEOUT, Handshake, LISTENER_TOKEN, RegionTable, TURN, lock, os,
 };
@@ -487,6 +487,10 @@ impl Host for VerbsHost {
     /// itself, and end in [`FabricError::TimedOut`].
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         self.clients.fence(client, Instant::now() + FENCE_TIMEOUT)
+    }
+
+    fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
+        Ok(self.clients.dismiss(client))
     }
 
     fn wake(&self) {
