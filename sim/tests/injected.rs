@@ -193,6 +193,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "EndedPairReturned",
     "LivesNotCompared",
     "DropNotKept",
+    "RepairedByAnyVersion",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

@@ -25,6 +25,7 @@ mod frame;
 #[cfg(injected)]
 pub mod injected;
 mod log;
+mod look_up;
 mod reader;
 mod recovery;
 mod restore;
@@ -45,6 +46,7 @@ pub use frame::{
     FRAME_HEADER_BYTES, Frame, FrameFault, FrameWriter, RECORD_HEADER_BYTES, Record, RecordFault,
 };
 pub use log::{Log, LogOptions};
+pub use look_up::look_up;
 pub use reader::{Cut, LogEnd, read_log};
 pub use recovery::{Recovered, Recovering, recover};
 pub use restore::restore;

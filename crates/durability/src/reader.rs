@@ -74,7 +74,7 @@ pub(crate) fn end_of_open_log(disk: &dyn Disk, first: u64) -> Result<LogEnd, Dur
 }
 
 /// Reads the segments; besides where they end, what says that a frame is missing there.
-fn read_segments(
+pub(crate) fn read_segments(
     disk: &dyn Disk,
     first: u64,
     mut visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,

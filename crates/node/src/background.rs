@@ -72,8 +72,11 @@ impl Background {
                 BackgroundState::Idle { again_at: at } => again_at = again_at.into_iter().chain(at).min(),
             }
         }
+        let found_before = self.scrub.found();
         again_at = again_at.into_iter().chain(self.scrub.step(now, &self.view, self.processor_time)).min();
-        self.state.set_damage_found(self.scrub.found());
+        if self.scrub.found() > found_before {
+            self.state.note_damage(self.scrub.found());
+        }
         if is_working { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }

@@ -88,7 +88,11 @@ impl Calls {
         table.check(&request, call.room_bytes())?;
         let submitted =
             self.state.durable.as_ref().and_then(|log| log.submit(&request, frame, table.ack(), &mut call));
-        let executed = submitted.unwrap_or_else(|| table.hosted().execute(&request, &mut call))?;
+        let executed = submitted.unwrap_or_else(|| table.hosted().execute(&request, &mut call));
+        if executed.as_ref().is_err_and(|error| error.code == ErrorCode::Damaged) {
+            self.state.want_repairs();
+        }
+        let executed = executed?;
         if executed.wakes_background {
             self.state.background.raise();
         }

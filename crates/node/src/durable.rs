@@ -12,6 +12,7 @@ mod log_helper;
 mod membership;
 mod queue;
 mod recovery;
+mod repairs;
 mod rounds;
 mod sequencer;
 mod snapshots;
@@ -21,6 +22,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_durability::disk::Disk;
 use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
@@ -31,9 +33,9 @@ use farsight_protocol::{
 
 use self::queue::{Due, Queue, WaitingCall};
 use self::rounds::Rounds;
+use crate::StartError;
 use crate::engine::{Call, Executed};
 use crate::signal::Signal;
-use crate::{NodeState, StartError};
 pub use sequencer::Sequencer;
 pub use snapshots::Snapshots;
 
@@ -88,9 +90,11 @@ pub(crate) struct Durable {
     queue: Queue,
     /// All before is applied, and durable where writes are acknowledged so.
     applied: Mutex<Applied>,
-    /// Raised when snapshots may be due.
+    /// Raised when snapshots may be due, or repairs.
     snapshot_signal: Signal,
     rounds: Rounds,
+    repaired: AtomicU64,
+    unrepaired: AtomicU64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -114,6 +118,8 @@ impl Durable {
             applied: Mutex::new(Applied { snapshots_at_bytes: options.snapshot_bytes, ..Applied::default() }),
             snapshot_signal: Signal::default(),
             rounds: Rounds::default(),
+            repaired: AtomicU64::new(0),
+            unrepaired: AtomicU64::new(0),
         }))
     }
 
@@ -124,11 +130,6 @@ impl Durable {
         let names = disk.list().unwrap_or_default();
         // A file whose time cannot be read tells nothing.
         names.iter().filter_map(|name| disk.changed_ms(name).ok()?).max().unwrap_or(0)
-    }
-
-    /// What makes the node's snapshots.
-    pub(crate) fn snapshots(self: &Arc<Self>, state: &Arc<NodeState>) -> Snapshots {
-        Snapshots::new(Arc::clone(state), Arc::clone(self))
     }
 
     /// Takes a call that writes, if it is one: it is answered later. `frame` are its bytes, `ack` is what its
@@ -188,6 +189,11 @@ impl Durable {
         })
     }
 
+    /// Has damaged pairs repaired that readers have met.
+    pub(crate) fn want_repairs(&self) {
+        self.snapshot_signal.raise();
+    }
+
     /// Its statistics.
     pub(crate) fn stats(&self) -> DataStats {
         let Applied { position, appended_bytes, .. } = *self.applied();
@@ -200,6 +206,9 @@ impl Durable {
             segments: end_segment.saturating_sub(first_segment),
             waiting_bytes: self.queue.waiting_bytes() as u64,
             snapshot_rounds: self.rounds.ended(),
+            // Relaxed: statistics.
+            repaired: self.repaired.load(Ordering::Relaxed),
+            unrepaired: self.unrepaired.load(Ordering::Relaxed),
         }
     }
 

@@ -17,6 +17,8 @@ farsight_base::bugs! {
     DROP_NOT_KEPT = "DropNotKept";
     /// What a client that has ended had sent of a value stays where it is.
     STAGED_VALUE_LEAKED = "StagedValueLeaked";
+    /// A damaged pair gets the first value of its key that the files have, of whatever version.
+    REPAIRED_BY_ANY_VERSION = "RepairedByAnyVersion";
     /// Memory of an object is given again in the generation that it had.
     GENERATION_KEPT = "GenerationKept";
 }

@@ -93,6 +93,20 @@ pub trait LoggedTable: Send + Sync {
         hint: LeafNumber,
     ) -> Result<bool, ServerError>;
 
+    /// Takes keys and versions of pairs whose values readers have found damaged since it was asked last.
+    fn take_damaged(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
+    /// Stores the value of a damaged pair once more. False, and nothing changes, if the key has another
+    /// version by now, or is absent.
+    ///
+    /// # Errors
+    /// [`ServerError`]: there is no memory for it.
+    fn repair(&self, _key: u64, _version: u64, _value: &[u8]) -> Result<bool, ServerError> {
+        Ok(false)
+    }
+
     /// Hands up to `limit` pairs from the key `from` on to `visit`. Returns the key from which to go on, or
     /// `None` at the end.
     ///

@@ -82,8 +82,7 @@ impl Node {
             threads.spawn("syncs", move |stop| helper.sync(stop))?;
             threads.spawn("spares", move |stop| spare_helper.make_spares(stop))?;
         }
-        if let Some(durable) = &state.durable {
-            let mut snapshots = durable.snapshots(&state);
+        if let Some(mut snapshots) = state.snapshots() {
             threads.spawn("snapshots", move |stop| snapshots.run(stop))?;
         }
         threads.serve(&state, options.workers, &clock)?;

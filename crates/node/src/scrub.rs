@@ -7,8 +7,8 @@
 //! 1. A pass begins [`PASS_PAUSE`] after the one before has ended, or after the start.
 //! 2. A piece looks at a few pairs of one table as a call does that scans. So it waits in vain for a leaf
 //!    whose stamps are damaged, and repairs them. The next piece goes on behind.
-//! 3. It compares blocks with their checksums. A damaged one is reported by its key. Clients are refused it,
-//!    and a write of the key replaces it.
+//! 3. It compares blocks with their checksums. A damaged one is reported by its key. Clients are refused it
+//!    until a write of the key replaces it, or a log has what it was.
 //!
 //! Keys and values that leaves hold have no checksum: a bit of those shows nowhere.
 

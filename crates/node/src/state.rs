@@ -112,10 +112,16 @@ impl NodeState {
         }
     }
 
-    /// Notes how often passes have met what nobody can repair.
-    pub(crate) fn set_damage_found(&self, found: u64) {
+    /// Notes how often passes have met damage that they could not repair.
+    pub(crate) fn note_damage(&self, found: u64) {
         // Relaxed: statistics.
         self.damage_found.store(found, Ordering::Relaxed);
+        self.want_repairs();
+    }
+
+    /// Has damaged pairs repaired that somebody has met, if a log has them.
+    pub(crate) fn want_repairs(&self) {
+        self.durable.iter().for_each(|durable| durable.want_repairs());
     }
 
     /// Wakes the background, if it sleeps.

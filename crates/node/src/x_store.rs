@@ -5,6 +5,7 @@ mod block_part;
 mod block_pieces;
 mod call;
 mod check;
+mod damaged;
 mod in_pieces;
 mod load;
 mod logged;

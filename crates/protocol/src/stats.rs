@@ -54,6 +54,10 @@ pub struct DataStats {
     pub waiting_bytes: u64,
     /// Rounds of snapshots since the node began, one of each table.
     pub snapshot_rounds: u64,
+    /// Damaged pairs that were repaired by what the directory has of them, since the node began.
+    pub repaired: u64,
+    /// Damaged pairs of which it has nothing: how often that was found, since the node began.
+    pub unrepaired: u64,
 }
 
 /// One address at which a server listens.

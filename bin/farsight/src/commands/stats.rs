@@ -124,11 +124,13 @@ fn data_text(node: &NodeStats) -> String {
     let Some(data) = &node.data else { return "none: a restart loses all tables".to_owned() };
     let when = if data.acknowledges_durable { "durable" } else { "in memory" };
     format!(
-        "writes are acknowledged when {when}\n{} of log since the start, segments kept {}, {} wait for it\nrounds of snapshots {}",
+        "writes are acknowledged when {when}\n{} of log since the start, segments kept {}, {} wait for it\nrounds of snapshots {}\ndamaged pairs repaired {}, found in no file {}",
         size::text(data.log_bytes),
         data.segments,
         size::text(data.waiting_bytes),
-        data.snapshot_rounds
+        data.snapshot_rounds,
+        data.repaired,
+        data.unrepaired
     )
 }
 

@@ -57,4 +57,24 @@ impl BlockTree {
         }
         applied
     }
+
+    /// Writes the block of a pair of exactly this version anew: memory has lost some of it. False, and
+    /// nothing changes, if the key has another version or is absent.
+    ///
+    /// # Errors
+    /// [`BlockWriteError`].
+    pub fn repair(
+        &self,
+        writer: &mut BlockWriter,
+        key: u64,
+        version: u64,
+        value: &[u8],
+    ) -> Result<bool, BlockWriteError> {
+        let staged = Self::stage(writer, key, value)?;
+        let repaired = self.tree().repair(key, version, &staged);
+        if !matches!(repaired, Ok(true)) {
+            Self::unstage(writer, staged);
+        }
+        Ok(repaired?)
+    }
 }

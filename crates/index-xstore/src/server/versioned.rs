@@ -80,4 +80,27 @@ impl<F: LeafFormat> XTree<F> {
         self.flush(&mut tally);
         Ok(Applied { is_hinted, is_stored })
     }
+
+    /// Stores the value of a pair of exactly this version once more: memory has lost some of it. False, and
+    /// nothing changes, if the key has another version or is absent.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn repair(&self, key: u64, version: u64, value: &[u8]) -> Result<bool, WriteError> {
+        self.check_value(key, value)?;
+        // Relaxed: a guess.
+        let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
+        let path = AccessPath { hint: LeafNumber::NONE, route: None };
+        let mut latched = self.latch_counted(key, path, &mut tally)?;
+        let is_there = match latched.place {
+            Place::Here(slot) if latched.leaf.version(slot) == version => {
+                latched.leaf.update(slot, version, value);
+                true
+            }
+            _ => false,
+        };
+        drop(latched);
+        self.flush(&mut tally);
+        Ok(is_there)
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_durability::LogPosition;
-use farsight_protocol::{Ack, ErrorCode, Request, ServerError};
+use farsight_protocol::{Ack, ErrorCode, Request, ServerError, TableId};
 
 use crate::LateReply;
 use crate::signal::Signal;
@@ -29,6 +29,18 @@ pub(super) enum Due {
     Departed(ClientId),
     /// Tell when all that came before is applied and durable, and where the log ends then.
     Settle(SyncSender<LogPosition>),
+    /// Repair a damaged pair, and tell whether that was done.
+    Repair(Repair),
+}
+
+/// The value of a damaged pair as files have it.
+pub(super) struct Repair {
+    pub(super) table: TableId,
+    pub(super) key: u64,
+    /// The version of the pair that is damaged, and of this value.
+    pub(super) version: u64,
+    pub(super) value: Vec<u8>,
+    pub(super) done: SyncSender<Result<bool, ServerError>>,
 }
 
 /// A call that writes, as it came.
@@ -137,7 +149,7 @@ impl Due {
     fn bytes(&self) -> usize {
         match self {
             Self::Call(call) => call.request.len(),
-            Self::Departed(_) | Self::Settle(_) => 0,
+            Self::Departed(_) | Self::Settle(_) | Self::Repair(_) => 0,
         }
     }
 }

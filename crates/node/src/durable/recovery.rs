@@ -8,7 +8,7 @@ use farsight_durability::{
 };
 use farsight_protocol::{Ack, ErrorCode, ServerError, TableId, TableLayout, WriteEntry};
 
-use super::Sequencer;
+use super::{Sequencer, Snapshots};
 use crate::NodeState;
 use crate::logged::VersionedLoad;
 use crate::table::Table;
@@ -59,6 +59,12 @@ impl NodeState {
         let log = Log::new(Arc::clone(store.disk()), durable.log, incarnation, &end);
         drop(store);
         Ok(Some(Sequencer::new(Arc::clone(self), Arc::clone(durable), log)))
+    }
+
+    /// What makes the snapshots of its directory of data, if it has one.
+    pub fn snapshots(self: &Arc<Self>) -> Option<Snapshots> {
+        let durable = Arc::clone(self.durable.as_ref()?);
+        Some(Snapshots::new(Arc::clone(self), durable))
     }
 }
 
@@ -140,7 +146,7 @@ impl RecoveredTables<'_> {
 }
 
 /// The key of a record; of other than eight bytes none is written.
-fn key_of(key: &[u8]) -> u64 {
+pub(super) fn key_of(key: &[u8]) -> u64 {
     key.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 

@@ -38,7 +38,7 @@ use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, Tabl
 use super::group::{Entries, Group};
 use super::load::LoggedLoad;
 use super::log_helper::LogHelper;
-use super::queue::{Due, WaitingCall};
+use super::queue::{Due, Repair, WaitingCall};
 use super::{Durable, refused};
 use crate::bulk_load::{Loading, Piece};
 use crate::logged::LoggedTable;
@@ -204,6 +204,17 @@ impl Sequencer {
         match work {
             Due::Call(call) => self.take_call(call),
             Due::Departed(client) => self.loads.values().for_each(|load| load.end_of(client)),
+            Due::Repair(repair) => {
+                self.see(repair.table);
+                let Repair { table, key, version, value, done } = repair;
+                let hosted = self.view.get(table).map(|found| found.hosted().logged());
+                let repaired = hosted.and_then(|logged| match logged {
+                    Some(logged) => logged.repair(key, version, &value),
+                    None => Ok(false),
+                });
+                // As below.
+                let _ = done.try_send(repaired);
+            }
             Due::Settle(settled) => {
                 self.finish_all();
                 let synced = self.sync();

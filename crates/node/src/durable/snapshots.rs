@@ -10,13 +10,14 @@
 //! 4. Segments that no table needs any more are removed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farsight_base::report::report;
 use farsight_durability::{DurabilityError, LogPosition};
 use farsight_protocol::ServerError;
 
 use super::Durable;
+use super::repairs::Repairs;
 use crate::table::Table;
 use crate::{NodeState, Stop};
 
@@ -31,42 +32,59 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 pub struct Snapshots {
     state: Arc<NodeState>,
     durable: Arc<Durable>,
+    repairs: Repairs,
+    /// After snapshots that failed, the next ones come no earlier.
+    retry_at: Option<Instant>,
 }
 
 impl Snapshots {
     pub(super) fn new(state: Arc<NodeState>, durable: Arc<Durable>) -> Self {
-        Self { state, durable }
+        Self { state, durable, repairs: Repairs::default(), retry_at: None }
     }
 
     /// Works until `stop`.
     pub(crate) fn run(&mut self, stop: &Stop) {
         while !stop.is_raised() {
-            self.durable.snapshot_signal.wait(SLEEP_MAX);
-            if stop.is_raised() || !self.durable.are_snapshots_due() || self.state.failure().is_some() {
+            let rest = self.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let rest = rest.into_iter().chain(self.repairs.rest()).min();
+            self.durable.snapshot_signal.wait(rest.unwrap_or(SLEEP_MAX));
+            if stop.is_raised() || self.state.failure().is_some() {
                 continue;
             }
-            self.durable.rounds.begin();
-            let taken = self.take(stop);
-            let failure = taken.as_ref().err().map(ToString::to_string);
-            self.durable
-                .rounds
-                .end(failure.or_else(|| stop.is_raised().then(|| "the server ends".to_owned())));
-            if let Some(error) = taken.err().filter(|_| !stop.is_raised()) {
+            if let Some(error) = self.step(&|| stop.is_raised()).err().filter(|_| !stop.is_raised()) {
                 report(format_args!("no snapshot was made, and the log keeps all: {error}"));
-                self.durable.snapshot_signal.wait(RETRY_PAUSE);
             }
         }
     }
 
-    /// Makes a snapshot of each table, and removes what nobody needs any more; what is complete by `stop`
-    /// stays.
-    fn take(&mut self, stop: &Stop) -> Result<(), DurabilityError> {
+    /// Repairs what is damaged, and makes the snapshots that are due, until `is_over`. The sequencer takes
+    /// its steps meanwhile, in another thread.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]: the snapshots are not made.
+    pub fn step(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), DurabilityError> {
+        self.repairs.step(&self.state, &self.durable);
+        let is_too_early = self.retry_at.is_some_and(|at| Instant::now() < at);
+        if is_too_early || !self.durable.are_snapshots_due() {
+            return Ok(());
+        }
+        self.durable.rounds.begin();
+        let taken = self.take(is_over);
+        let failure = taken.as_ref().err().map(ToString::to_string);
+        self.durable.rounds.end(failure.or_else(|| is_over().then(|| "the server ends".to_owned())));
+        self.retry_at = taken.is_err().then(|| Instant::now() + RETRY_PAUSE);
+        taken
+    }
+
+    /// Makes a snapshot of each table, and removes what nobody needs any more; what is complete when it is
+    /// over stays.
+    fn take(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), DurabilityError> {
         let position = self.durable.settle()?;
         let appended_bytes = self.durable.appended_bytes();
         let mut live_bytes = 0;
         for table in self.state.tables.all() {
-            live_bytes += self.take_table(&table, position, stop)?;
-            if stop.is_raised() {
+            live_bytes += self.take_table(&table, position, is_over)?;
+            if is_over() {
                 return Ok(());
             }
         }
@@ -79,7 +97,7 @@ impl Snapshots {
         &mut self,
         table: &Table,
         position: LogPosition,
-        stop: &Stop,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<u64, DurabilityError> {
         let Some(logged) = table.hosted().logged() else { return Ok(0) };
         let former = self.durable.store().snapshot_of(table.id().0);
@@ -87,7 +105,7 @@ impl Snapshots {
         let mut next = Some(0);
         let mut bytes = 0;
         while let Some(from) = next {
-            if stop.is_raised() {
+            if is_over() {
                 return Ok(0);
             }
             let mut written = Ok(());

@@ -19,6 +19,7 @@ use farsight_protocol::{
 };
 
 use super::block_pieces::SilenceWatch;
+use super::damaged::DamagedPairs;
 use super::in_pieces::InPieces;
 use super::sweep::DeadlineSweep;
 use super::{Part, code_of, too_small};
@@ -44,6 +45,8 @@ pub(crate) struct BlockPart {
     writers: Mutex<Vec<BlockWriter>>,
     /// Values that no message carries, on their way.
     pub(super) in_pieces: InPieces,
+    /// What readers have found of damaged pairs.
+    pub(super) damaged: DamagedPairs,
 }
 
 impl BlockPart {
@@ -56,7 +59,13 @@ impl BlockPart {
         let tree = BlockTree::new(leaves, space, new.id().0, new.unix_time(), listener);
         let tree = tree.map_err(|error| too_small(new, &error))?;
         let part = Arc::new(Part::new(new, Arc::clone(tree.tree()), models, Some(Arc::clone(tree.space()))));
-        Ok(Self { part, tree, writers: Mutex::default(), in_pieces: InPieces::default() })
+        Ok(Self {
+            part,
+            tree,
+            writers: Mutex::default(),
+            in_pieces: InPieces::default(),
+            damaged: DamagedPairs::default(),
+        })
     }
 
     fn get(&self, keys: Words<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
@@ -186,7 +195,8 @@ impl BlockPart {
     pub(super) fn refused_read(&self, error: &BlockReadError) -> ServerError {
         match error {
             BlockReadError::Contended(error) => self.part.contended(error),
-            BlockReadError::Damaged { .. } => {
+            BlockReadError::Damaged { key, version, .. } => {
+                self.damaged.note(*key, *version);
                 let text = format!("table {:?}, {error}: write the key again", self.part.name);
                 ServerError::new(ErrorCode::Damaged, text)
             }

@@ -163,6 +163,15 @@ impl LoggedTable for BlockPart {
         applied.map(|applied| applied.is_hinted).map_err(|error| self.part.refused(&error))
     }
 
+    fn take_damaged(&self) -> Vec<(u64, u64)> {
+        self.damaged.take()
+    }
+
+    fn repair(&self, key: u64, version: u64, value: &[u8]) -> Result<bool, ServerError> {
+        let repaired = self.with_writer(|writer| self.tree.repair(writer, key, version, value));
+        repaired.map_err(|error| self.refused_block(&error))
+    }
+
     fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError> {
         let mut room = BlockRoom::default();
         let scanned = self.tree.scan(Direction::Ascending, from, limit, &mut room, |key, version, value| {

@@ -1,22 +1,48 @@
 //! A node, with a log or without, whose steps a test takes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Sequencer, Worker};
-use farsight_protocol::{PairsReader, Reply, Request, ServerError, TableDefinition, TableInfo};
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Sequencer, Snapshots, Worker};
+use farsight_protocol::{
+    ControlRequest, PairsReader, Reply, Request, ServerError, TableDefinition, TableInfo,
+};
 
 use super::local_host::{LocalClient, LocalHost};
 use super::talk::create_at;
+
+/// Does `work` while another thread takes the steps of the log, for which it may wait.
+pub fn beside_log<T>(sequencer: &mut Sequencer, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: a flag.
+            while !is_over.load(Ordering::Relaxed) {
+                if !sequencer.step() {
+                    thread::sleep(Duration::from_micros(50));
+                }
+            }
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
 
 /// A node whose steps the test takes, in the test's own thread.
 pub struct SteppedNode {
     pub state: Arc<NodeState>,
     worker: Worker,
     sequencer: Option<Sequencer>,
+    snapshots: Option<Snapshots>,
     background: Background,
     client: LocalClient,
+    pub host: Arc<LocalHost>,
     pub now: MonotonicNs,
 }
 
@@ -28,7 +54,8 @@ impl SteppedNode {
         let worker = Worker::open(&state, 0, "the worker").expect("a worker");
         // As long as a step takes by the node's clock.
         let background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
-        Self { state, worker, sequencer, background, client: host.connect(), now: MonotonicNs(0) }
+        let (snapshots, client) = (state.snapshots(), host.connect());
+        Self { state, worker, sequencer, snapshots, background, client, host, now: MonotonicNs(0) }
     }
 
     pub fn call(&mut self, frame: &[u8]) -> Vec<u8> {
@@ -65,6 +92,21 @@ impl SteppedNode {
         Request::control(&mut frame, &create_at(self.state.epoch().0, definition));
         let reply = self.call(&frame);
         Ok(Reply::decode(&reply).expect("a reply")?.control().expect("its description"))
+    }
+
+    /// Repairs what is damaged, and makes the snapshots that are due, in this thread.
+    pub fn step_snapshots(&mut self) {
+        let (sequencer, snapshots) = (self.sequencer.as_mut(), self.snapshots.as_mut());
+        let step = || snapshots.expect("a log").step(&|| false);
+        beside_log(sequencer.expect("a log"), step).expect("snapshots");
+    }
+
+    /// A round of snapshots.
+    pub fn make_snapshots(&mut self) {
+        let mut frame = Vec::new();
+        Request::control(&mut frame, &ControlRequest::BeginSnapshots);
+        assert!(Reply::decode(&self.call(&frame)).expect("a reply").is_ok());
+        self.step_snapshots();
     }
 
     /// What is stored of a value of any length, and its version.
