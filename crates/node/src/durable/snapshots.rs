@@ -45,8 +45,10 @@ impl Snapshots {
     /// Works until `stop`.
     pub(crate) fn run(&mut self, stop: &Stop) {
         while !stop.is_raised() {
-            let rest = self.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let rest = rest.into_iter().chain(self.repairs.rest()).min();
+            let retry = self.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let rest = retry.into_iter().chain(self.repairs.rest()).min();
+            // A node that refuses everything repairs nothing, either.
+            let rest = rest.filter(|_| self.state.failure().is_none());
             self.durable.snapshot_signal.wait(rest.unwrap_or(SLEEP_MAX));
             if stop.is_raised() || self.state.failure().is_some() {
                 continue;
@@ -64,8 +66,11 @@ impl Snapshots {
     /// [`DurabilityError`]: the snapshots are not made.
     pub fn step(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), DurabilityError> {
         self.repairs.step(&self.state, &self.durable);
-        let is_too_early = self.retry_at.is_some_and(|at| Instant::now() < at);
-        if is_too_early || !self.durable.are_snapshots_due() {
+        if self.retry_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(());
+        }
+        self.retry_at = None;
+        if !self.durable.are_snapshots_due() {
             return Ok(());
         }
         self.durable.rounds.begin();
