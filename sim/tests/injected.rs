@@ -194,6 +194,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "LivesNotCompared",
     "DropNotKept",
     "RepairedByAnyVersion",
+    "TouchedPieceKept",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

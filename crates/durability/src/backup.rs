@@ -11,7 +11,7 @@
 //!    while the log goes on with them. Then all begins anew, without what need not be copied twice.
 //! 5. The manifest is kept: where the log ends, and the catalogue. Files without it are no backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
 use crate::archive::{Archive, pieces};
@@ -161,8 +161,8 @@ struct Copying<'a> {
 impl Copying<'_> {
     /// Copies what this catalogue names, and returns where the log ended.
     fn copy(&mut self, catalogue: &Catalogue) -> Result<LogEnd, DurabilityError> {
-        for snapshot in catalogue.tables.values().filter_map(|table| table.snapshot) {
-            self.copy_once(&snapshot::file_name(snapshot.number), None)?;
+        for piece in catalogue.pieces() {
+            self.copy_once(&snapshot::file_name(piece.number), None)?;
         }
         let end = end_of_open_log(self.disk, catalogue.first_segment)?;
         for number in catalogue.first_segment..=end.segment {
@@ -192,11 +192,10 @@ impl Copying<'_> {
 
     /// Removes what was copied for a catalogue that did not last.
     fn remove_others(&mut self, catalogue: &Catalogue) -> Result<(), DurabilityError> {
-        let snapshots = catalogue.tables.values().filter_map(|table| table.snapshot);
-        let snapshots: Vec<u64> = snapshots.map(|snapshot| snapshot.number).collect();
+        let pieces: BTreeSet<u64> = catalogue.pieces().map(|piece| piece.number).collect();
         let is_named = |name: &str| {
             segment::number_of(name).is_some_and(|number| number >= catalogue.first_segment)
-                || snapshot::number_of(name).is_some_and(|number| snapshots.contains(&number))
+                || snapshot::number_of(name).is_some_and(|number| pieces.contains(&number))
         };
         let others: Vec<String> = self.copied.keys().filter(|name| !is_named(name)).cloned().collect();
         for name in others {

@@ -18,6 +18,8 @@ pub const CATALOGUE_MAGIC: u64 = u64::from_le_bytes(*b"FARSCAT\n");
 const HEADER_BYTES: usize = 16;
 /// Tables at most that a catalogue is believed to have.
 const TABLES_MAX: u64 = 1 << 20;
+/// Pieces at most that a table is believed to have.
+const PIECES_MAX: u64 = 1 << 24;
 
 /// A catalogue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,16 +50,18 @@ pub struct CatalogueTable {
     pub definition: Vec<u8>,
     /// All records of it stand behind this.
     pub since: LogPosition,
-    /// The newest complete snapshot.
-    pub snapshot: Option<SnapshotName>,
+    /// Its snapshot: the pieces by their first keys, from zero on. None before the first snapshot.
+    pub pieces: Vec<SnapshotPiece>,
 }
 
-/// A complete snapshot.
+/// A complete piece of a snapshot: the pairs from its first key to that of the next piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SnapshotName {
+pub struct SnapshotPiece {
     /// Its number, by which its file is called.
     pub number: u64,
-    /// It has all that the log says before this.
+    /// The least key that belongs into it.
+    pub first_key: u64,
+    /// Of its keys it has all that the log says before this.
     pub position: LogPosition,
     /// The greatest version that the table had given then.
     pub version_max: u64,
@@ -67,17 +71,47 @@ pub struct SnapshotName {
     pub checksum: u32,
     /// Pairs in it.
     pub pairs: u64,
+    /// Bytes of their keys and values.
+    pub pair_bytes: u64,
 }
 
 impl CatalogueTable {
     /// Recovery of the table needs the log from here on.
     #[must_use]
     pub fn needs_log_from(&self) -> LogPosition {
-        self.snapshot.map_or(self.since, |snapshot| snapshot.position)
+        self.pieces.iter().map(|piece| piece.position).min().unwrap_or(self.since)
+    }
+
+    /// True if recovery needs a record of this position and key.
+    #[must_use]
+    pub fn needs(&self, position: LogPosition, key: &[u8]) -> bool {
+        let index = piece_index(&self.pieces, key_word(key));
+        position >= self.pieces.get(index).map_or(self.since, |piece| piece.position)
+    }
+
+    /// Pairs of its snapshot, if there is one.
+    #[must_use]
+    pub fn snapshot_pairs(&self) -> Option<u64> {
+        (!self.pieces.is_empty()).then(|| self.pieces.iter().map(|piece| piece.pairs).sum())
     }
 }
 
+/// The key of a record; of other than eight bytes none is written.
+pub(crate) fn key_word(key: &[u8]) -> u64 {
+    key.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Where among these pieces the one of a key stands.
+pub(crate) fn piece_index(pieces: &[SnapshotPiece], key: u64) -> usize {
+    pieces.partition_point(|piece| piece.first_key <= key).saturating_sub(1)
+}
+
 impl Catalogue {
+    /// The pieces of all tables' snapshots.
+    pub fn pieces(&self) -> impl Iterator<Item = &SnapshotPiece> {
+        self.tables.values().flat_map(|table| &table.pieces)
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -97,11 +131,9 @@ impl Catalogue {
             }
             put(&mut bytes, table.since.segment);
             put(&mut bytes, table.since.offset);
-            put(&mut bytes, table.snapshot.is_some().into());
-            if let Some(snapshot) = &table.snapshot {
-                for word in snapshot.words() {
-                    put(&mut bytes, word);
-                }
+            put(&mut bytes, table.pieces.len() as u64);
+            for word in table.pieces.iter().flat_map(SnapshotPiece::words) {
+                put(&mut bytes, word);
             }
         }
         let checksum = crc32c::crc32c(&bytes[HEADER_BYTES..]);
@@ -132,10 +164,11 @@ impl Catalogue {
     }
 }
 
-impl SnapshotName {
-    fn words(&self) -> [u64; 7] {
+impl SnapshotPiece {
+    fn words(&self) -> [u64; 9] {
         let LogPosition { segment, offset } = self.position;
-        [self.number, segment, offset, self.version_max, self.frames, self.checksum.into(), self.pairs]
+        let Self { number, first_key, version_max, frames, checksum, pairs, pair_bytes, .. } = *self;
+        [number, first_key, segment, offset, version_max, frames, checksum.into(), pairs, pair_bytes]
     }
 }
 
@@ -208,19 +241,38 @@ impl<'a> Fields<'a> {
         let name = String::from_utf8_lossy(self.text()?).into_owned();
         let definition = self.text()?.to_vec();
         let since = self.position()?;
-        let has_snapshot = self.flag("snapshots of a table, at most")?;
-        let snapshot = has_snapshot.then(|| self.snapshot()).transpose()?;
-        Ok(CatalogueTable { name, definition, since, snapshot })
+        let count = self.word()?;
+        if count > PIECES_MAX {
+            let (what, expected) = ("pieces of a table, at most", PIECES_MAX);
+            return Err(FrameFault::Field { what, expected, got: count });
+        }
+        let mut pieces: Vec<SnapshotPiece> = Vec::new();
+        for _ in 0..count {
+            let piece = self.piece()?;
+            let is_behind = match pieces.last() {
+                Some(before) => before.first_key < piece.first_key,
+                None => piece.first_key == 0,
+            };
+            if !is_behind {
+                let expected = pieces.last().map_or(0, |before| before.first_key.saturating_add(1));
+                let what = "first key of a piece, in order";
+                return Err(FrameFault::Field { what, expected, got: piece.first_key });
+            }
+            pieces.push(piece);
+        }
+        Ok(CatalogueTable { name, definition, since, pieces })
     }
 
-    fn snapshot(&mut self) -> Result<SnapshotName, FrameFault> {
-        Ok(SnapshotName {
+    fn piece(&mut self) -> Result<SnapshotPiece, FrameFault> {
+        Ok(SnapshotPiece {
             number: self.word()?,
+            first_key: self.word()?,
             position: self.position()?,
             version_max: self.word()?,
             frames: self.word()?,
             checksum: self.half("checksum of a snapshot, at most")?,
             pairs: self.word()?,
+            pair_bytes: self.word()?,
         })
     }
 
@@ -245,21 +297,25 @@ mod tests {
         any::<(u64, u64)>().prop_map(|(segment, offset)| LogPosition { segment, offset })
     }
 
-    fn snapshot() -> impl Strategy<Value = SnapshotName> {
-        (any::<[u64; 4]>(), any::<u32>(), position()).prop_map(|(words, checksum, position)| {
-            let [number, version_max, frames, pairs] = words;
-            SnapshotName { number, position, version_max, frames, checksum, pairs }
+    fn pieces() -> impl Strategy<Value = Vec<SnapshotPiece>> {
+        let piece = (any::<[u64; 5]>(), any::<u32>(), position()).prop_map(|(words, checksum, position)| {
+            let [number, version_max, frames, pairs, pair_bytes] = words;
+            let first_key = 0;
+            SnapshotPiece { number, first_key, position, version_max, frames, checksum, pairs, pair_bytes }
+        });
+        (proptest::collection::vec(piece, 0..4), any::<[u32; 4]>()).prop_map(|(mut pieces, gaps)| {
+            let mut first_key = 0;
+            for (piece, gap) in pieces.iter_mut().zip(gaps) {
+                piece.first_key = first_key;
+                first_key += u64::from(gap) + 1;
+            }
+            pieces
         })
     }
 
     fn table() -> impl Strategy<Value = CatalogueTable> {
-        let parts = ("[a-z]{0,9}", any::<Vec<u8>>(), position(), proptest::option::of(snapshot()));
-        parts.prop_map(|(name, definition, since, snapshot)| CatalogueTable {
-            name,
-            definition,
-            since,
-            snapshot,
-        })
+        let parts = ("[a-z]{0,9}", any::<Vec<u8>>(), position(), pieces());
+        parts.prop_map(|(name, definition, since, pieces)| CatalogueTable { name, definition, since, pieces })
     }
 
     fn membership() -> impl Strategy<Value = Membership> {

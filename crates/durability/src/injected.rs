@@ -7,6 +7,8 @@ farsight_base::bugs! {
     TAIL_TRUSTED = "TailTrusted";
     /// Segments are removed before a snapshot covers them.
     SEGMENT_REMOVED_EARLY = "SegmentRemovedEarly";
+    /// Segments are removed that one of a table's pieces needs, once its newest does not.
+    OLD_PIECE_FORGOTTEN = "OldPieceForgotten";
     /// Recovery forgets the versions of the log.
     VERSION_REUSED = "VersionReused";
     /// A backup does not look whether its catalogue still counts.

@@ -7,7 +7,7 @@
 //! - whatever recovery finds was appended. It refuses a log in which something durable is damaged or missing,
 //!   by file and offset;
 //! - the catalogue changes at one instant, by a rename. It names the oldest segment that recovery needs, and
-//!   the newest complete snapshot of each table. What it does not name does not count;
+//!   the complete pieces of each table's snapshot. What it does not name does not count;
 //! - after a sync that failed nothing is trusted any more: every later append and sync fails.
 //!
 //! There is one log a node, not one a table. A sync of the disk costs the same whatever it covers, so writes
@@ -39,7 +39,7 @@ pub use archive::{Archive, DirectoryArchive, Pieces};
 pub use backup::{Backup, back_up};
 pub use batch::{RecordBatch, RecoveredRecord};
 pub use catalogue::{
-    CATALOGUE_MAGIC, Catalogue, CatalogueTable, DirectoryLife, Membership, PoolNode, SnapshotName,
+    CATALOGUE_MAGIC, Catalogue, CatalogueTable, DirectoryLife, Membership, PoolNode, SnapshotPiece,
 };
 pub use error::DurabilityError;
 pub use frame::{
@@ -51,10 +51,10 @@ pub use reader::{Cut, LogEnd, read_log};
 pub use recovery::{Recovered, Recovering, recover};
 pub use restore::restore;
 pub use segment::{LogPosition, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader};
-pub use snapshot::{SnapshotWriter, read_snapshot};
+pub use snapshot::{SnapshotWriter, read_piece};
 pub use spares::Spares;
 pub use store::Store;
 pub use syncs::Syncs;
 
 /// The version of all files here. Another one is refused by its number.
-pub const DATA_FORMAT_VERSION: u32 = 2;
+pub const DATA_FORMAT_VERSION: u32 = 3;

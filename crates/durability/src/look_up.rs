@@ -7,21 +7,23 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use crate::catalogue::piece_index;
 use crate::disk::Disk;
 use crate::reader::read_segments;
-use crate::{Catalogue, DurabilityError, Record, RecoveredRecord, read_snapshot};
+use crate::{Catalogue, DurabilityError, Record, RecoveredRecord, read_piece};
 
-/// Hands records of these tables to `visit`: those of their snapshots, and then those of the log. Files
-/// behind the one in which it breaks off are not read.
+/// Hands records of the tables of these keys to `visit`: those of the pieces that the keys belong to, and
+/// then those of the log. Files behind the one in which it breaks off are not read.
 ///
 /// # Errors
 /// [`DurabilityError`]: a file is damaged or missing. Others were read before it.
 pub fn look_up(
     disk: &dyn Disk,
     catalogue: &Catalogue,
-    tables: &BTreeSet<u32>,
+    keys: &BTreeSet<(u32, u64)>,
     mut visit: impl FnMut(RecoveredRecord<'_>) -> ControlFlow<()>,
 ) -> Result<(), DurabilityError> {
+    let tables: BTreeSet<u32> = keys.iter().map(|(table, _)| *table).collect();
     let is_over = Cell::new(false);
     let mut see = |record: Record<'_>| {
         let Record { table, block, .. } = record;
@@ -33,9 +35,13 @@ pub fn look_up(
         is_over.set(visit(record).is_break());
         Ok(())
     };
-    for number in tables {
-        let Some(snapshot) = catalogue.tables.get(number).and_then(|table| table.snapshot) else { continue };
-        read_snapshot(disk, &snapshot, *number, &mut see)?;
+    let mut read = BTreeSet::new();
+    for (number, key) in keys {
+        let pieces = catalogue.tables.get(number).map_or(&[][..], |table| &table.pieces);
+        let Some(piece) = pieces.get(piece_index(pieces, *key)) else { continue };
+        if read.insert(piece.number) {
+            read_piece(disk, piece, *number, &mut see)?;
+        }
         if is_over.get() {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! Recovery: what a directory of data says of its tables.
 //!
 //! Protocol:
-//! 1. For each table of the catalogue: the pairs of its snapshot, if it has one.
-//! 2. The log, from the oldest segment that some table needs: each record behind the position of its table's
-//!    snapshot, in the order in which they were appended. Of two records of a key the one of the greater
+//! 1. For each table of the catalogue: the pairs of its snapshot's pieces, if it has one.
+//! 2. The log, from the oldest segment that some piece needs: each record behind the position of its key's
+//!    piece, in the order in which they were appended. Of two records of a key the one of the greater
 //!    version counts, so pairs that the snapshot has already are no matter.
 //! 3. What does not count at the log's end is cut. A crash before that leaves the same to do.
 //!
@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::error::disk_error;
-use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, Store, read_log, read_snapshot};
+use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, Store, read_log, read_piece};
 
 /// Batches that were read and not taken in yet, at most.
 const WAITING_MAX: usize = 8;
@@ -109,21 +109,22 @@ impl Reading<'_> {
         let mut version_max = BTreeMap::new();
         for (number, table) in &catalogue.tables {
             self.tell(Told::Table(*number, table.clone()))?;
-            if let Some(snapshot) = &table.snapshot {
-                let mut greatest = snapshot.version_max;
-                read_snapshot(&**self.store.disk(), snapshot, *number, |record| {
+            for piece in &table.pieces {
+                let mut greatest = piece.version_max;
+                read_piece(&**self.store.disk(), piece, *number, |record| {
                     greatest = greatest.max(record.block.version());
                     self.push(record, Told::Pairs)
                 })?;
-                self.flush(Told::Pairs)?;
-                version_max.insert(*number, greatest);
+                let known = version_max.entry(*number).or_insert(0);
+                *known = greatest.max(*known);
             }
+            self.flush(Told::Pairs)?;
             self.tell(Told::EndOfPairs)?;
         }
         let mut records = 0;
         let end = read_log(&**self.store.disk(), catalogue.first_segment, |position, record| {
             let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
-            if position < table.needs_log_from() {
+            if !table.needs(position, record.block.key()) {
                 return Ok(());
             }
             records += 1;

@@ -16,7 +16,7 @@ use crate::error::disk_error;
 use crate::frame::FrameFault;
 use crate::segment::{self, HeaderFault};
 use crate::store::{name_catalogue, write_catalogue};
-use crate::{DurabilityError, Store, read_log, read_snapshot, snapshot};
+use crate::{DurabilityError, Store, read_log, read_piece, snapshot};
 
 /// Numbers of tables that are left out: as many may have been given behind a backup.
 const TABLES_LOST_MAX: u32 = 1 << 16;
@@ -38,8 +38,7 @@ pub fn restore(
     }
     let mut backup = read_manifest(archive)?;
     let catalogue = &mut backup.catalogue;
-    let snapshots = catalogue.tables.values().filter_map(|table| table.snapshot);
-    let snapshots = snapshots.map(|snapshot| snapshot::file_name(snapshot.number));
+    let snapshots = catalogue.pieces().map(|piece| snapshot::file_name(piece.number));
     let segments = (catalogue.first_segment..=backup.end.segment).map(segment::file_name);
     for name in snapshots.chain(segments) {
         backup.bytes += copy(archive, &**disk, &name, progress)?;
@@ -107,8 +106,8 @@ fn copy(
 /// Reads all that recovery will read.
 fn check(disk: &dyn Disk, backup: &Backup) -> Result<(), DurabilityError> {
     for (number, table) in &backup.catalogue.tables {
-        if let Some(snapshot) = &table.snapshot {
-            read_snapshot(disk, snapshot, *number, |_| Ok(()))?;
+        for piece in &table.pieces {
+            read_piece(disk, piece, *number, |_| Ok(()))?;
         }
     }
     let end = read_log(disk, backup.catalogue.first_segment, |_, _| Ok(()))?;

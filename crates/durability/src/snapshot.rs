@@ -1,11 +1,12 @@
-//! A snapshot of one table: frames of pairs, in a file that the catalogue names once it is complete.
+//! Pieces of a table's snapshot: frames of pairs, in files that the catalogue names once they are complete.
 //!
 //! Protocol:
-//! 1. [`SnapshotWriter::begin`] makes a file of a new number. Nothing names it.
-//! 2. [`SnapshotWriter::push`] appends pairs, frame by frame.
-//! 3. [`SnapshotWriter::finish`] makes the file durable, reads it back, and returns its name.
-//! 4. [`Store::name_snapshot`](crate::Store::name_snapshot) puts that into the catalogue. From now on
-//!    recovery begins with it. A crash before leaves a file that nothing names, which recovery removes.
+//! 1. [`SnapshotWriter::begin`] begins the pairs of a range of keys. Nothing names its files.
+//! 2. [`SnapshotWriter::push`] appends pairs, frame by frame, in the order of their keys. A piece that has
+//!    its bytes is made durable and read back, and the next one begins with the next pair.
+//! 3. [`SnapshotWriter::finish`] does that for the last one, and returns all pieces.
+//! 4. [`Store::name_pieces`](crate::Store::name_pieces) puts them into the catalogue. From now on recovery
+//!    begins with them. A crash before leaves files that nothing names, which recovery removes.
 //!
 //! Pairs may change while they are written: the log from the snapshot's position on says how.
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use farsight_layout::value_block::RecordKind;
 
-use crate::catalogue::SnapshotName;
+use crate::catalogue::SnapshotPiece;
 use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
 use crate::error::disk_error;
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordFault};
@@ -34,8 +35,91 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     numbered(name, PREFIX)
 }
 
-/// A snapshot that is written. Dropped before it is finished, it removes its file.
+/// The pairs of a range of keys, as pieces of so many bytes. Dropped before it is finished, it removes their
+/// files.
 pub struct SnapshotWriter {
+    disk: Arc<dyn Disk>,
+    table: u32,
+    piece_bytes: u64,
+    first_key: u64,
+    /// Complete ones.
+    pieces: Vec<SnapshotPiece>,
+    current: Option<PieceWriter>,
+}
+
+impl SnapshotWriter {
+    /// Begins the pairs of `table` from `first_key` on, of which a piece takes `piece_bytes`, or one pair
+    /// more.
+    pub fn begin(disk: Arc<dyn Disk>, table: u32, first_key: u64, piece_bytes: u64) -> Self {
+        Self { disk, table, piece_bytes, first_key, pieces: Vec::new(), current: None }
+    }
+
+    /// Appends a pair with a greater key. A piece that begins takes a number that no other has.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]: the snapshot cannot be finished.
+    ///
+    /// # Panics
+    /// If the value is longer than a block holds.
+    pub fn push(
+        &mut self,
+        take_number: impl FnOnce() -> Result<u64, DurabilityError>,
+        version: u64,
+        key: u64,
+        value: &[u8],
+    ) -> Result<(), DurabilityError> {
+        if let Some(full) = self.current.take_if(|piece| piece.pair_bytes >= self.piece_bytes) {
+            self.pieces.push(full.finish()?);
+        }
+        let current = match self.current.take() {
+            Some(current) => current,
+            None => self.begin_piece(take_number()?, key)?,
+        };
+        self.current.insert(current).push(version, key, value)
+    }
+
+    /// Makes all pieces durable: they have all that the log says of their keys before `position`, and the
+    /// table had given the versions up to `version_max`. Without pairs there is one piece.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn finish(
+        mut self,
+        take_number: impl FnOnce() -> Result<u64, DurabilityError>,
+        position: LogPosition,
+        version_max: u64,
+    ) -> Result<Vec<SnapshotPiece>, DurabilityError> {
+        let last = match self.current.take() {
+            None if self.pieces.is_empty() => Some(self.begin_piece(take_number()?, self.first_key)?),
+            current => current,
+        };
+        if let Some(last) = last {
+            self.pieces.push(last.finish()?);
+        }
+        let mut pieces = std::mem::take(&mut self.pieces);
+        for piece in &mut pieces {
+            (piece.position, piece.version_max) = (position, version_max);
+        }
+        Ok(pieces)
+    }
+
+    fn begin_piece(&self, number: u64, key: u64) -> Result<PieceWriter, DurabilityError> {
+        let first_key = if self.pieces.is_empty() { self.first_key } else { key };
+        PieceWriter::begin(Arc::clone(&self.disk), number, self.table, first_key)
+    }
+}
+
+impl Drop for SnapshotWriter {
+    fn drop(&mut self) {
+        for piece in &self.pieces {
+            // As below.
+            let _ = self.disk.remove(&file_name(piece.number));
+        }
+    }
+}
+
+/// A piece that is written. Dropped before it is finished, it removes its file.
+struct PieceWriter {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
     is_finished: bool,
@@ -45,63 +129,61 @@ pub struct SnapshotWriter {
     end: u64,
     frames: u64,
     checksum: u32,
+    first_key: u64,
     pairs: u64,
+    pair_bytes: u64,
 }
 
-impl SnapshotWriter {
-    /// A snapshot of `table`, of a number that no other has.
-    ///
-    /// # Errors
-    /// [`DurabilityError`].
-    pub fn begin(disk: Arc<dyn Disk>, number: u64, table: u32) -> Result<Self, DurabilityError> {
+impl PieceWriter {
+    fn begin(disk: Arc<dyn Disk>, number: u64, table: u32, first_key: u64) -> Result<Self, DurabilityError> {
         let name = file_name(number);
         let file = disk.create(&name, 0).map_err(disk_error("making", disk.place(&name)))?;
-        let frame = FrameWriter::default();
-        let is_finished = false;
-        Ok(Self { disk, file, is_finished, number, table, frame, end: 0, frames: 0, checksum: 0, pairs: 0 })
+        Ok(Self {
+            disk,
+            file,
+            is_finished: false,
+            number,
+            table,
+            frame: FrameWriter::default(),
+            end: 0,
+            frames: 0,
+            checksum: 0,
+            first_key,
+            pairs: 0,
+            pair_bytes: 0,
+        })
     }
 
-    /// Appends a pair.
-    ///
-    /// # Errors
-    /// [`DurabilityError`]: the snapshot cannot be finished.
-    ///
-    /// # Panics
-    /// If key or value are longer than a block holds.
-    pub fn push(&mut self, version: u64, key: &[u8], value: &[u8]) -> Result<(), DurabilityError> {
-        let pushed = self.frame.push(self.table, RecordKind::Pair, version, key, value);
+    fn push(&mut self, version: u64, key: u64, value: &[u8]) -> Result<(), DurabilityError> {
+        let key = key.to_le_bytes();
+        let pushed = self.frame.push(self.table, RecordKind::Pair, version, &key, value);
         pushed.expect("a pair of a table fits a block");
         self.pairs += 1;
+        self.pair_bytes += (key.len() + value.len()) as u64;
         if self.frame.len() >= FRAME_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Makes the snapshot durable: it has all that the log says before `position`, and the table had given
-    /// the versions up to `version_max`.
-    ///
-    /// # Errors
-    /// [`DurabilityError`].
-    pub fn finish(
-        mut self,
-        position: LogPosition,
-        version_max: u64,
-    ) -> Result<SnapshotName, DurabilityError> {
+    /// Makes it durable and reads it back. Position and version are not known yet.
+    fn finish(mut self) -> Result<SnapshotPiece, DurabilityError> {
         if !self.frame.is_empty() {
             self.flush()?;
         }
-        let name = SnapshotName {
+        let piece = SnapshotPiece {
             number: self.number,
-            position,
-            version_max,
+            first_key: self.first_key,
+            position: LogPosition::default(),
+            version_max: 0,
             frames: self.frames,
             checksum: self.checksum,
             pairs: self.pairs,
+            pair_bytes: self.pair_bytes,
         };
         let place = self.disk.place(&file_name(self.number));
         self.file.sync().map_err(disk_error("syncing", place.clone()))?;
         self.disk.sync_directory().map_err(disk_error("naming", place))?;
-        read_snapshot(&*self.disk, &name, self.table, |_| Ok(()))?;
+        read_piece(&*self.disk, &piece, self.table, |_| Ok(()))?;
         self.is_finished = true;
-        Ok(name)
+        Ok(piece)
     }
 
     fn flush(&mut self) -> Result<(), DurabilityError> {
@@ -122,7 +204,7 @@ impl SnapshotWriter {
     }
 }
 
-impl Drop for SnapshotWriter {
+impl Drop for PieceWriter {
     fn drop(&mut self) {
         if !self.is_finished {
             // One that stays is removed at the next start: nothing names it.
@@ -131,17 +213,18 @@ impl Drop for SnapshotWriter {
     }
 }
 
-/// Reads a complete snapshot of `table`, and hands each record to `visit`, in the order of the keys.
+/// Reads a complete piece of the snapshot of `table`, and hands each record to `visit`, in the order of the
+/// keys.
 ///
 /// # Errors
 /// [`DurabilityError`]: it is damaged, or not there; what `visit` refuses.
-pub fn read_snapshot(
+pub fn read_piece(
     disk: &dyn Disk,
-    name: &SnapshotName,
+    piece: &SnapshotPiece,
     table: u32,
     mut visit: impl FnMut(Record<'_>) -> Result<(), DurabilityError>,
 ) -> Result<(), DurabilityError> {
-    let file_name = file_name(name.number);
+    let file_name = file_name(piece.number);
     let place = disk.place(&file_name);
     let file = disk.open(&file_name).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -158,10 +241,10 @@ pub fn read_snapshot(
         table: Some(table),
         fault,
     };
-    for number in 1..=name.frames {
+    for number in 1..=piece.frames {
         read_frame(&*file, at, &mut bytes).map_err(disk_error("reading", place.clone()))?;
         let frame = Frame::parse(&bytes);
-        let frame = frame.and_then(|frame| frame.check(number, name.number, checksum).map(|()| frame));
+        let frame = frame.and_then(|frame| frame.check(number, piece.number, checksum).map(|()| frame));
         let frame = frame.map_err(|fault| damaged(at, fault))?;
         let visited = frame.visit(|record| {
             let (expected, got) = (table.into(), record.table.into());
@@ -177,7 +260,7 @@ pub fn read_snapshot(
         checksum = frame.checksum;
         at += frame.bytes().next_multiple_of(SECTOR_BYTES as u64);
     }
-    let (expected, got) = (name.checksum.into(), checksum.into());
+    let (expected, got) = (piece.checksum.into(), checksum.into());
     if expected == got {
         return Ok(());
     }

@@ -7,10 +7,11 @@
 //!
 //! What the new one no longer names is removed after step 3 alone.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use crate::catalogue::{Catalogue, CatalogueTable, Membership, SnapshotName};
+use crate::catalogue::{Catalogue, CatalogueTable, Membership, SnapshotPiece, piece_index};
 use crate::disk::{Disk, read_all};
 use crate::error::disk_error;
 use crate::segment::{self, HeaderFault, LogPosition};
@@ -120,38 +121,67 @@ impl Store {
         Ok(number)
     }
 
-    /// The snapshot with which the recovery of `table` begins, if there is one.
+    /// The pieces of the snapshot with which the recovery of `table` begins; none before the first one.
     #[must_use]
-    pub fn snapshot_of(&self, table: u32) -> Option<SnapshotName> {
-        self.catalogue.tables.get(&table).and_then(|entry| entry.snapshot)
+    pub fn pieces_of(&self, table: u32) -> &[SnapshotPiece] {
+        self.catalogue.tables.get(&table).map_or(&[], |entry| &entry.pieces)
     }
 
-    /// Lets the recovery of `table` begin with this complete snapshot, and removes `former`, which was the
-    /// table's when the first pair of this one was read. If the table has another one by now, or is gone,
-    /// this one is removed itself: a bulk load has ended meanwhile, whose pairs it may lack.
+    /// Lets these complete pieces take the place of `former`, which were neighbours when the first pair of
+    /// the new ones was read; of none, if the table had none. Returns whether they do. If the table has
+    /// others by now, or is gone, the new ones are removed: a bulk load has ended meanwhile, whose pairs they
+    /// may lack.
     ///
     /// # Errors
     /// As [`Store::change`].
-    pub fn name_snapshot(
+    pub fn name_pieces(
         &mut self,
         table: u32,
-        former: Option<SnapshotName>,
-        name: SnapshotName,
-    ) -> Result<(), DurabilityError> {
-        let is_older = former.is_some_and(|former| former.position > name.position);
-        if is_older || self.snapshot_of(table) != former || !self.catalogue.tables.contains_key(&table) {
-            self.remove_snapshot(name);
-            return Ok(());
+        former: &[SnapshotPiece],
+        pieces: &[SnapshotPiece],
+    ) -> Result<bool, DurabilityError> {
+        let begin = former.first().map_or(0, |first| piece_index(self.pieces_of(table), first.first_key));
+        let replaced = begin..begin + former.len();
+        let is_same = match self.pieces_of(table) {
+            [] => former.is_empty(),
+            own => !former.is_empty() && own.get(replaced.clone()) == Some(former),
+        };
+        let older = |former: &SnapshotPiece| pieces.iter().any(|piece| piece.position < former.position);
+        if !is_same || former.iter().any(older) || !self.catalogue.tables.contains_key(&table) {
+            self.remove_pieces(pieces);
+            return Ok(false);
         }
         self.change(|catalogue| {
             if let Some(entry) = catalogue.tables.get_mut(&table) {
-                entry.snapshot = Some(name);
+                entry.pieces.splice(replaced, pieces.iter().copied());
             }
         })?;
-        if let Some(former) = former {
-            self.remove_snapshot(former);
+        self.remove_pieces(former);
+        Ok(true)
+    }
+
+    /// Notes that these pieces of tables, if they are named still, have all of their keys that the log says
+    /// before `position`: nothing of them was written since their own.
+    ///
+    /// # Errors
+    /// As [`Store::change`].
+    pub fn advance_pieces(
+        &mut self,
+        position: LogPosition,
+        untouched: &[(u32, SnapshotPiece)],
+    ) -> Result<(), DurabilityError> {
+        if untouched.iter().all(|(_, piece)| piece.position >= position) {
+            return Ok(());
         }
-        Ok(())
+        self.change(|catalogue| {
+            for (table, piece) in untouched {
+                let Some(entry) = catalogue.tables.get_mut(table) else { continue };
+                let index = piece_index(&entry.pieces, piece.first_key);
+                if let Some(own) = entry.pieces.get_mut(index).filter(|own| *own == piece) {
+                    own.position = own.position.max(position);
+                }
+            }
+        })
     }
 
     /// Takes tables, and their snapshots, out of the catalogue, and changes who knows of that.
@@ -163,17 +193,15 @@ impl Store {
         tables: &[u32],
         note: impl FnOnce(&mut Membership),
     ) -> Result<(), DurabilityError> {
-        let snapshots: Vec<SnapshotName> =
-            tables.iter().filter_map(|table| self.snapshot_of(*table)).collect();
+        let pieces: Vec<SnapshotPiece> =
+            tables.iter().flat_map(|table| self.pieces_of(*table)).copied().collect();
         self.change(|catalogue| {
             for table in tables {
                 catalogue.tables.remove(table);
             }
             note(&mut catalogue.membership);
         })?;
-        for snapshot in snapshots {
-            self.remove_snapshot(snapshot);
-        }
+        self.remove_pieces(&pieces);
         Ok(())
     }
 
@@ -187,6 +215,8 @@ impl Store {
         let needed = tables.map(CatalogueTable::needs_log_from).fold(end, LogPosition::min);
         #[cfg(injected)]
         let needed = if crate::injected::SEGMENT_REMOVED_EARLY.is_injected() { end } else { needed };
+        #[cfg(injected)]
+        let needed = self.needed_by_newest_pieces(needed);
         let first = self.catalogue.first_segment;
         if needed.segment <= first {
             return Ok(0);
@@ -196,6 +226,17 @@ impl Store {
             self.remove(&segment::file_name(number))?;
         }
         Ok(needed.segment - first)
+    }
+
+    /// What the injected bug takes for the oldest position.
+    #[cfg(injected)]
+    fn needed_by_newest_pieces(&self, needed: LogPosition) -> LogPosition {
+        if !crate::injected::OLD_PIECE_FORGOTTEN.is_injected() {
+            return needed;
+        }
+        let newest = |table: &CatalogueTable| table.pieces.iter().map(|piece| piece.position).max();
+        let tables = self.catalogue.tables.values();
+        tables.map(|table| newest(table).unwrap_or(table.since)).min().unwrap_or(needed)
     }
 
     /// Cuts off what does not count at the log's end, so that the log can go on.
@@ -216,14 +257,11 @@ impl Store {
     /// Removes the files that nothing needs: those of a life that ended before it could, and its spare.
     fn remove_unnamed(&self) -> Result<(), DurabilityError> {
         let names = self.disk.list().map_err(disk_error("listing", self.disk.place("")))?;
-        let is_needed = |number: u64| {
-            let snapshots = self.catalogue.tables.values().filter_map(|table| table.snapshot);
-            snapshots.map(|snapshot| snapshot.number).any(|other| other == number)
-        };
+        let needed: BTreeSet<u64> = self.catalogue.pieces().map(|piece| piece.number).collect();
         for name in names {
             let is_old =
                 segment::number_of(&name).is_some_and(|number| number < self.catalogue.first_segment);
-            let is_unneeded = snapshot::number_of(&name).is_some_and(|number| !is_needed(number));
+            let is_unneeded = snapshot::number_of(&name).is_some_and(|number| !needed.contains(&number));
             if is_old || is_unneeded || name == SPARE {
                 self.remove(&name)?;
             }
@@ -232,8 +270,10 @@ impl Store {
     }
 
     /// One that is not removed now is at the next start: nothing names it.
-    fn remove_snapshot(&self, name: SnapshotName) {
-        let _ = self.remove(&snapshot::file_name(name.number));
+    fn remove_pieces(&self, pieces: &[SnapshotPiece]) {
+        for piece in pieces {
+            let _ = self.remove(&snapshot::file_name(piece.number));
+        }
     }
 
     fn remove(&self, name: &str) -> Result<(), DurabilityError> {

@@ -9,7 +9,7 @@ use crash_model::{Durability, Outcome, Program, seed};
 use farsight_durability::disk::{Fault, SimulatedDisk};
 
 /// Programs of a run.
-const PROGRAMS: u64 = 12;
+const PROGRAMS: u64 = 6;
 /// Ways in which one crash may go.
 const CRASHES: u64 = 2;
 
@@ -103,6 +103,11 @@ mod injected {
     #[test]
     fn a_segment_that_is_removed_early() {
         assert_found(&injected::SEGMENT_REMOVED_EARLY, || crash_everywhere(Durability::EachGroup));
+    }
+
+    #[test]
+    fn an_old_piece_that_is_forgotten() {
+        assert_found(&injected::OLD_PIECE_FORGOTTEN, || crash_everywhere(Durability::EachGroup));
     }
 
     #[test]

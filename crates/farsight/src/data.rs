@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, RealDisk};
 use farsight_durability::{
-    Archive, Backup, DirectoryArchive, DurabilityError, Store, back_up, read_log, read_snapshot, restore,
+    Archive, Backup, DirectoryArchive, DurabilityError, Store, back_up, read_log, read_piece, restore,
 };
 use farsight_layout::Deadline;
 use farsight_protocol::{KeyKind, TableLayout, ValueKind};
@@ -80,8 +80,8 @@ pub fn read_data(
     let catalogue = Store::read(&*disk)?.ok_or_else(missing)?;
     let mut tables = BTreeMap::new();
     for (id, table) in &catalogue.tables {
-        if let Some(snapshot) = &table.snapshot {
-            read_snapshot(&*disk, snapshot, *id, |_| Ok(()))?;
+        for piece in &table.pieces {
+            read_piece(&*disk, piece, *id, |_| Ok(()))?;
         }
         let definition = TableLayout::from_bytes(&table.definition).ok().map(|layout| layout.definition);
         let described = DataTable {
@@ -89,7 +89,7 @@ pub fn read_data(
             name: table.name.clone(),
             key_kind: definition.as_ref().map(|definition| definition.key_kind),
             values: definition.map(|definition| definition.values),
-            snapshot_pairs: table.snapshot.map(|snapshot| snapshot.pairs),
+            snapshot_pairs: table.snapshot_pairs(),
             records: 0,
         };
         tables.insert(*id, described);
@@ -98,7 +98,7 @@ pub fn read_data(
         let kept = catalogue.tables.get(&record.table);
         let table = tables.get_mut(&record.table);
         if let (Some(table), Some(kept)) = (table, kept) {
-            table.records += u64::from(position >= kept.needs_log_from());
+            table.records += u64::from(kept.needs(position, record.block.key()));
         }
         let block = &record.block;
         let has_deadlines = tables.get(&record.table).and_then(|table| table.values?.expiry()).is_some();

@@ -16,6 +16,7 @@ mod repairs;
 mod rounds;
 mod sequencer;
 mod snapshots;
+mod touched;
 
 use std::fmt;
 use std::sync::mpsc::sync_channel;
@@ -25,7 +26,9 @@ use std::time::Duration;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_durability::disk::Disk;
-use farsight_durability::{CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotWriter, Store};
+use farsight_durability::{
+    CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotPiece, SnapshotWriter, Store,
+};
 use farsight_protocol::{
     Ack, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, PoolPlace, ReplyWriter, Request, ServerError,
     TableId, TableLayout, WriteOperation, padded,
@@ -33,6 +36,7 @@ use farsight_protocol::{
 
 use self::queue::{Due, Queue, WaitingCall};
 use self::rounds::Rounds;
+use self::touched::Touched;
 use crate::StartError;
 use crate::engine::{Call, Executed};
 use crate::signal::Signal;
@@ -55,14 +59,23 @@ pub struct DataOptions {
     pub ack: Ack,
     /// How the log is written.
     pub log: LogOptions,
-    /// Snapshots are made when the log has grown by so many bytes, and by more than the tables have.
+    /// Snapshots are made when the log has grown by so many bytes, and by more than the last ones had.
     pub snapshot_bytes: u64,
+    /// Bytes of keys and values that a piece of a snapshot has, or one pair more. Snapshots write the pieces
+    /// anew to which something was written.
+    pub piece_bytes: u64,
 }
 
 impl DataOptions {
     /// The directory of this disk; writes are acknowledged when they are durable.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, ack: Ack::default(), log: LogOptions::default(), snapshot_bytes: 256 << 20 }
+        Self {
+            disk,
+            ack: Ack::default(),
+            log: LogOptions::default(),
+            snapshot_bytes: 256 << 20,
+            piece_bytes: 64 << 20,
+        }
     }
 }
 
@@ -86,6 +99,9 @@ pub(crate) struct Durable {
     ack: Ack,
     log: LogOptions,
     snapshot_bytes: u64,
+    piece_bytes: u64,
+    /// Which pieces of snapshots are out of date. Locked inside of `store`.
+    touched: Touched,
     store: Mutex<Store>,
     queue: Queue,
     /// All before is applied, and durable where writes are acknowledged so.
@@ -93,6 +109,8 @@ pub(crate) struct Durable {
     /// Raised when snapshots may be due, or repairs.
     snapshot_signal: Signal,
     rounds: Rounds,
+    pieces_written: AtomicU64,
+    piece_bytes_written: AtomicU64,
     repaired: AtomicU64,
     unrepaired: AtomicU64,
 }
@@ -113,11 +131,15 @@ impl Durable {
             ack: options.ack,
             log: options.log,
             snapshot_bytes: options.snapshot_bytes,
+            piece_bytes: options.piece_bytes,
+            touched: Touched::default(),
             store: Mutex::new(store),
             queue: Queue::default(),
             applied: Mutex::new(Applied { snapshots_at_bytes: options.snapshot_bytes, ..Applied::default() }),
             snapshot_signal: Signal::default(),
             rounds: Rounds::default(),
+            pieces_written: AtomicU64::new(0),
+            piece_bytes_written: AtomicU64::new(0),
             repaired: AtomicU64::new(0),
             unrepaired: AtomicU64::new(0),
         }))
@@ -197,7 +219,10 @@ impl Durable {
     /// Its statistics.
     pub(crate) fn stats(&self) -> DataStats {
         let Applied { position, appended_bytes, .. } = *self.applied();
-        let first_segment = self.store().catalogue().first_segment;
+        let (first_segment, pieces) = {
+            let store = self.store();
+            (store.catalogue().first_segment, store.catalogue().pieces().count() as u64)
+        };
         // A segment is begun with its first frame.
         let end_segment = position.segment + u64::from(position.offset > 0);
         DataStats {
@@ -206,7 +231,10 @@ impl Durable {
             segments: end_segment.saturating_sub(first_segment),
             waiting_bytes: self.queue.waiting_bytes() as u64,
             snapshot_rounds: self.rounds.ended(),
+            pieces,
             // Relaxed: statistics.
+            pieces_written: self.pieces_written.load(Ordering::Relaxed),
+            piece_bytes_written: self.piece_bytes_written.load(Ordering::Relaxed),
             repaired: self.repaired.load(Ordering::Relaxed),
             unrepaired: self.unrepaired.load(Ordering::Relaxed),
         }
@@ -234,7 +262,7 @@ impl Durable {
             name: layout.definition.name.clone(),
             definition: layout.to_bytes(),
             since: self.position(),
-            snapshot: None,
+            pieces: Vec::new(),
         };
         let created = self.store().change(|catalogue| {
             catalogue.next_table = catalogue.next_table.max(id.0 + 1);
@@ -265,10 +293,27 @@ impl Durable {
         self.store().catalogue().next_table
     }
 
-    fn begin_snapshot(&self, table: u32) -> Result<SnapshotWriter, DurabilityError> {
-        let mut store = self.store();
-        let number = store.take_snapshot_number()?;
-        SnapshotWriter::begin(Arc::clone(store.disk()), number, table)
+    fn begin_snapshot(&self, table: u32, first_key: u64, piece_bytes: u64) -> SnapshotWriter {
+        SnapshotWriter::begin(Arc::clone(self.store().disk()), table, first_key, piece_bytes)
+    }
+
+    /// Lets pieces take the place of others, as [`Store::name_pieces`] does. `store` is this one's.
+    fn name_pieces(
+        &self,
+        store: &mut Store,
+        table: u32,
+        former: &[SnapshotPiece],
+        pieces: &[SnapshotPiece],
+    ) -> Result<bool, DurabilityError> {
+        let are_named = store.name_pieces(table, former, pieces)?;
+        if are_named {
+            self.touched.set_pieces(table, store.pieces_of(table));
+            let bytes = pieces.iter().map(|piece| piece.pair_bytes).sum();
+            // Relaxed: statistics.
+            self.pieces_written.fetch_add(pieces.len() as u64, Ordering::Relaxed);
+            self.piece_bytes_written.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(are_named)
     }
 
     /// Waits until all that came before is applied and durable; returns where the log ends then.
@@ -297,9 +342,9 @@ impl Durable {
         self.rounds.is_one_wanted() || self.applied().are_snapshots_due()
     }
 
-    /// The next snapshots are due when the log has grown from `appended_bytes` by more than `live_bytes`.
-    fn set_next_snapshots(&self, appended_bytes: u64, live_bytes: u64) {
-        self.applied().snapshots_at_bytes = appended_bytes + live_bytes.max(self.snapshot_bytes);
+    /// The next snapshots are due when the log has grown from `appended_bytes` by more than these had bytes.
+    fn set_next_snapshots(&self, appended_bytes: u64, written_bytes: u64) {
+        self.applied().snapshots_at_bytes = appended_bytes + written_bytes.max(self.snapshot_bytes);
     }
 
     fn set_position(&self, position: LogPosition, appended_bytes: u64) {

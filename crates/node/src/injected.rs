@@ -19,6 +19,8 @@ farsight_base::bugs! {
     STAGED_VALUE_LEAKED = "StagedValueLeaked";
     /// A damaged pair gets the first value of its key that the files have, of whatever version.
     REPAIRED_BY_ANY_VERSION = "RepairedByAnyVersion";
+    /// A snapshot leaves a piece as it is to which something was written.
+    TOUCHED_PIECE_KEPT = "TouchedPieceKept";
     /// Memory of an object is given again in the generation that it had.
     GENERATION_KEPT = "GenerationKept";
 }

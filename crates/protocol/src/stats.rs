@@ -54,6 +54,12 @@ pub struct DataStats {
     pub waiting_bytes: u64,
     /// Rounds of snapshots since the node began, one of each table.
     pub snapshot_rounds: u64,
+    /// Pieces that the tables' snapshots have.
+    pub pieces: u64,
+    /// Pieces that were written since the node began.
+    pub pieces_written: u64,
+    /// Bytes of keys and values in those.
+    pub piece_bytes_written: u64,
     /// Damaged pairs that were repaired by what the directory has of them, since the node began.
     pub repaired: u64,
     /// Damaged pairs of which it has nothing: how often that was found, since the node began.

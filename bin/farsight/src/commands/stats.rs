@@ -124,11 +124,14 @@ fn data_text(node: &NodeStats) -> String {
     let Some(data) = &node.data else { return "none: a restart loses all tables".to_owned() };
     let when = if data.acknowledges_durable { "durable" } else { "in memory" };
     format!(
-        "writes are acknowledged when {when}\n{} of log since the start, segments kept {}, {} wait for it\nrounds of snapshots {}\ndamaged pairs repaired {}, found in no file {}",
+        "writes are acknowledged when {when}\n{} of log since the start, segments kept {}, {} wait for it\nrounds of snapshots {}, pieces {}, of that written since the start {} with {}\ndamaged pairs repaired {}, found in no file {}",
         size::text(data.log_bytes),
         data.segments,
         size::text(data.waiting_bytes),
         data.snapshot_rounds,
+        data.pieces,
+        data.pieces_written,
+        size::text(data.piece_bytes_written),
         data.repaired,
         data.unrepaired
     )

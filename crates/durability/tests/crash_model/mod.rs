@@ -1,6 +1,7 @@
 //! A program over a directory of data, beside what a map knows of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
     CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, RecordBatch, Recovered,
-    RecoveredRecord, Recovering, SnapshotWriter, Store, recover,
+    RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
 };
 use farsight_layout::value_block::RecordKind;
 
@@ -85,6 +86,7 @@ impl Program {
             possible: Vec::new(),
             history,
             next_table: 0,
+            touched: BTreeMap::new(),
         };
         running.note(Tables::default());
         let outcome = match running.lives(disk) {
@@ -152,6 +154,8 @@ struct Running<'h> {
     possible: Vec<Tables>,
     history: &'h History,
     next_table: u32,
+    /// Keys that were written since the pieces that they are in.
+    touched: BTreeMap<u32, BTreeSet<u64>>,
 }
 
 impl Running<'_> {
@@ -199,7 +203,7 @@ impl Running<'_> {
             name: format!("table-{number}"),
             definition: number.to_le_bytes().to_vec(),
             since: log.position(),
-            snapshot: None,
+            pieces: Vec::new(),
         };
         let after = |tables: &mut Tables| _ = tables.tables.insert(number, Pairs::new());
         self.catalogue_change(after, || {
@@ -278,7 +282,10 @@ impl Running<'_> {
         let version = after.versions.entry(table).or_insert(0);
         *version += 1;
         let version = *version;
-        let key = self.random.below(KEYS).to_be_bytes().to_vec();
+        let key = self.random.below(KEYS);
+        // Also by a group that fails: no more is written than must be.
+        self.touched.entry(table).or_default().insert(key);
+        let key = key.to_le_bytes().to_vec();
         let pairs = after.tables.get_mut(&table).expect("a table of this state");
         if self.random.below(3) == 0 {
             pairs.remove(&key);
@@ -289,31 +296,69 @@ impl Running<'_> {
         (version, RecordKind::Pair, key, value)
     }
 
-    /// A snapshot of each table, with groups in between, and the removal of what they cover.
+    /// A round of snapshots, with groups in between, and the removal of what they cover. Pieces of which no
+    /// key was written stay, and so do some others, at their positions.
     fn snapshots(&mut self, store: &mut Store, log: &mut Log) -> Result<(), DurabilityError> {
         let position = log.position();
+        let mut untouched = Vec::new();
         for number in self.tables.tables.keys().copied().collect::<Vec<_>>() {
-            let former = store.snapshot_of(number);
-            let file = store.take_snapshot_number()?;
-            let mut writer = SnapshotWriter::begin(Arc::clone(store.disk()), file, number)?;
-            for key in 0..KEYS {
-                let key = key.to_be_bytes();
-                let pair = self.tables.tables.get(&number).and_then(|pairs| pairs.get(&key[..]));
-                if let Some((version, value)) = pair {
-                    writer.push(*version, &key, value)?;
-                }
-                if self.random.below(8) == 0 {
-                    self.group(log)?;
+            let pieces = store.pieces_of(number).to_vec();
+            if pieces.is_empty() {
+                self.touched.insert(number, BTreeSet::new());
+                self.piece(store, log, (number, position), &[], 0..u64::MAX)?;
+                continue;
+            }
+            for (index, piece) in pieces.iter().enumerate() {
+                let end = pieces.get(index + 1).map_or(u64::MAX, |next| next.first_key);
+                let range = piece.first_key..end;
+                let touched = self.touched.entry(number).or_default();
+                if touched.range(range.clone()).next().is_none() {
+                    untouched.push((number, *piece));
+                } else if self.random.below(4) > 0 {
+                    let touched = self.touched.entry(number).or_default();
+                    let before: BTreeSet<u64> = touched.range(range.clone()).copied().collect();
+                    touched.retain(|key| !before.contains(key));
+                    let written = self.piece(store, log, (number, position), &[*piece], range);
+                    if written.is_err() {
+                        self.touched.entry(number).or_default().extend(before);
+                    }
+                    written?;
                 }
             }
-            // Pairs that were written between may be in the file: they must be durable first.
-            log.sync()?;
-            self.acknowledge();
-            let version_max = self.tables.versions.get(&number).copied().unwrap_or(0);
-            let name = writer.finish(position, version_max)?;
-            store.name_snapshot(number, former, name)?;
         }
+        // Groups have come between: what is untouched since the round began is so up to its position.
+        store.advance_pieces(position, &untouched)?;
         store.remove_segments(log.position())?;
+        Ok(())
+    }
+
+    /// Writes the pieces of a range of keys anew.
+    fn piece(
+        &mut self,
+        store: &mut Store,
+        log: &mut Log,
+        (number, position): (u32, LogPosition),
+        former: &[SnapshotPiece],
+        range: Range<u64>,
+    ) -> Result<(), DurabilityError> {
+        let disk = Arc::clone(store.disk());
+        let piece_bytes = 150 + self.random.below(300);
+        let mut writer = SnapshotWriter::begin(disk, number, range.start, piece_bytes);
+        for key in (0..KEYS).filter(|key| range.contains(key)) {
+            let pairs = self.tables.tables.get(&number);
+            if let Some((version, value)) = pairs.and_then(|pairs| pairs.get(&key.to_le_bytes()[..])) {
+                writer.push(|| store.take_snapshot_number(), *version, key, value)?;
+            }
+            if self.random.below(8) == 0 {
+                self.group(log)?;
+            }
+        }
+        // Pairs that were written between may be in the files: they must be durable first.
+        log.sync()?;
+        self.acknowledge();
+        let version_max = self.tables.versions.get(&number).copied().unwrap_or(0);
+        let pieces = writer.finish(|| store.take_snapshot_number(), position, version_max)?;
+        assert!(store.name_pieces(number, former, &pieces)?, "nobody else changes them");
         Ok(())
     }
 

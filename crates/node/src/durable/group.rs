@@ -20,6 +20,7 @@ use farsight_protocol::{
 };
 use foldhash::HashMap;
 
+use super::touched::Touched;
 use crate::LateReply;
 use crate::logged::LoggedTable;
 use crate::tables::View;
@@ -509,14 +510,15 @@ impl Group {
         Ok(version)
     }
 
-    /// Applies what the log has, and answers each call as soon as its writes are applied. `view` is that by
-    /// which the calls were decided. Returns whether tables want to be trained.
+    /// Applies what the log has, and answers each call as soon as its writes are applied and marked for the
+    /// next snapshots. `view` is that by which the calls were decided. Returns whether tables want to be
+    /// trained.
     ///
     /// # Errors
     /// What a table refuses that had promised to take it. The calls from there on are not answered.
-    pub(super) fn complete(&mut self, view: &View) -> Result<bool, ServerError> {
+    pub(super) fn complete(&mut self, view: &View, touched: &Touched) -> Result<bool, ServerError> {
         let changes = std::mem::take(&mut self.changes);
-        let completed = self.apply(&changes, view);
+        let completed = self.apply(&changes, view, touched);
         self.changes = changes;
         let wants_training = completed?;
         self.clear();
@@ -524,13 +526,14 @@ impl Group {
     }
 
     /// The same; the group stays as it is otherwise.
-    fn apply(&mut self, changes: &[Change], view: &View) -> Result<bool, ServerError> {
+    fn apply(&mut self, changes: &[Change], view: &View, touched: &Touched) -> Result<bool, ServerError> {
         let mut wants_training = false;
         let mut applied = 0;
         let mut ahead = Vec::with_capacity(AHEAD);
         self.answer_applied(applied);
         for changes in changes.chunk_by(|one, next| one.table == next.table) {
-            let logged = view.get(changes[0].table)?.hosted().logged();
+            let table = changes[0].table;
+            let logged = view.get(table)?.hosted().logged();
             // Other groups were decided since this one was, so the leaves may have left the cache.
             for changes in changes.chunks(AHEAD) {
                 if let Some(logged) = logged {
@@ -539,6 +542,8 @@ impl Group {
                     logged.prefetch(&ahead);
                     changes.iter().try_for_each(|change| self.apply_one(logged, change))?;
                 }
+                // Behind their application: a snapshot that takes the marks before reads the pairs after.
+                touched.mark(table.0, changes.iter().map(|change| change.key));
                 applied += changes.len();
                 self.answer_applied(applied);
             }

@@ -29,7 +29,7 @@ impl LoggedLoad {
         load: Box<dyn VersionedLoad>,
         version: u64,
     ) -> Result<Self, ServerError> {
-        let snapshot = durable.begin_snapshot(table).map_err(|error| refused(&error))?;
+        let snapshot = durable.begin_snapshot(table, 0, durable.piece_bytes);
         Ok(Self { durable, failure, table, load, snapshot, version })
     }
 }
@@ -38,19 +38,23 @@ impl Loader for LoggedLoad {
     fn push(&mut self, key: u64, value: &[u8]) -> Result<(), ServerError> {
         self.version += 1;
         self.load.push(key, self.version, value)?;
-        self.snapshot.push(self.version, &key.to_le_bytes(), value).map_err(|error| refused(&error))
+        let take_number = || self.durable.store().take_snapshot_number();
+        self.snapshot.push(take_number, self.version, key, value).map_err(|error| refused(&error))
     }
 
     /// The table is empty, and what the log says of it so far is that. So the pairs are a snapshot of it at
     /// the log's end. Nobody sees it named and the pairs not: a snapshot that began there would lack them.
     fn finish(self) -> Result<u64, ServerError> {
         let Self { durable, failure, table, load, snapshot, version } = self;
-        let mut name = snapshot.finish(durable.position(), version).map_err(|error| refused(&error))?;
+        let take_number = || durable.store().take_snapshot_number();
+        let pieces = snapshot.finish(take_number, durable.position(), version);
+        let mut pieces = pieces.map_err(|error| refused(&error))?;
         let mut store = durable.store();
-        let former = store.snapshot_of(table);
+        let former = store.pieces_of(table).to_vec();
         // A snapshot of the empty table may have been named since, of a later position.
-        name.position = former.map_or(name.position, |former| former.position.max(name.position));
-        store.name_snapshot(table, former, name).map_err(|error| refused(&error))?;
+        let newest = former.iter().map(|piece| piece.position).max().unwrap_or_default();
+        pieces.iter_mut().for_each(|piece| piece.position = piece.position.max(newest));
+        durable.name_pieces(&mut store, table, &former, &pieces).map_err(|error| refused(&error))?;
         load.finish().map_err(|error| {
             // It is durable: a restart shows it.
             failure.record("a bulk load", &error.to_string());

@@ -85,7 +85,10 @@ impl Recovering for RecoveredTables<'_> {
             let place = self.state.tables.place().cloned().ok_or_else(missing)?;
             self.state.tables.restore(&self.state.listeners, TableId(number), layout, place)
         });
-        let pairs = table.snapshot.map_or(0, |snapshot| snapshot.pairs);
+        if let Some(durable) = &self.state.durable {
+            durable.touched.set_pieces(number, &table.pieces);
+        }
+        let pairs = table.snapshot_pairs().unwrap_or(0);
         let load = made.and_then(|made| {
             let load = made
                 .hosted()
@@ -115,6 +118,9 @@ impl Recovering for RecoveredTables<'_> {
         let records: Vec<RecoveredRecord<'_>> = batch.iter().collect();
         for records in records.chunk_by(|one, next| one.table == next.table) {
             let number = records[0].table;
+            if let Some(durable) = &self.state.durable {
+                durable.touched.mark(number, records.iter().map(|record| key_of(record.key)));
+            }
             self.apply(number, records).map_err(|error| refused(&format!("number {number}"), &error))?;
         }
         Ok(())

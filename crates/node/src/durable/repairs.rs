@@ -108,9 +108,9 @@ fn repair(wanted: &mut Versions, durable: &Durable) -> Result<(), DurabilityErro
         let store = durable.store();
         (Arc::clone(store.disk()), store.catalogue().clone())
     };
-    let tables: BTreeSet<u32> = wanted.keys().map(|(table, _)| *table).collect();
+    let keys: BTreeSet<(u32, u64)> = wanted.keys().copied().collect();
     let mut stored = Ok(());
-    look_up(&*disk, &catalogue, &tables, |record| {
+    look_up(&*disk, &catalogue, &keys, |record| {
         let place = (record.table, key_of(record.key));
         if let Some(value) = record.value
             && wanted.get(&place).is_some_and(|version| is_of(record, *version))

@@ -383,7 +383,7 @@ impl Sequencer {
             Ack::Durable => &mut self.flying,
             Ack::Memory => &mut self.in_memory,
         };
-        match self.state.failure.check().and_then(|()| group.complete(&self.view)) {
+        match self.state.failure.check().and_then(|()| group.complete(&self.view, &self.durable.touched)) {
             Ok(wants_training) => {
                 if let Some((position, appended_bytes)) = end {
                     self.durable.set_position(position, appended_bytes);
