@@ -232,7 +232,9 @@ pub enum WriteError {
     /// No answer to the writes came, or none that can be read, or the server met a bug while it executed
     /// them. Each of them may have been executed once, or not at all.
     ///
-    /// It is not repeated by itself. To learn more, read the keys: a version that has grown means that the
+    /// Where a node can tell what became of it, a write is repeated by itself, and acts once. Of this one no
+    /// node could tell: it has died or forgotten the write, or was not reached in time. Or the engine's
+    /// writes are no calls. To learn more, read the keys: a version that has grown means that the
     /// write, or another client's, took place. Puts, updates to a known value and removes can simply be
     /// repeated; an insert that now finds its key may be finding its own earlier write. A compare-and-set by
     /// version can be repeated, too: it takes effect once, and if it finds another version that may be its
@@ -469,6 +471,8 @@ fn reason(code: ErrorCode) -> &'static str {
         | ErrorCode::TableExists
         | ErrorCode::BadName
         | ErrorCode::BadLoad
+        | ErrorCode::Forgotten
+        | ErrorCode::Executing
         | ErrorCode::OtherPool => "its server or memory node did not understand the request",
     }
 }

@@ -2,7 +2,8 @@
 //! others.
 //!
 //! Invariant: [`Calls::handle`] leaves exactly one well-formed reply, no longer than the host carries: an
-//! answer, or a refusal that says what, expected and got.
+//! answer, or a refusal that says what, expected and got. A call that has an identity is executed at most
+//! once ([`authors`](crate::authors)).
 
 mod control;
 mod pool;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
-use farsight_protocol::{ErrorCode, ReplyWriter, Request, ServerError};
+use farsight_protocol::{CallId, ErrorCode, ReplyWriter, Request, ServerError};
 
+use crate::authors::{Begun, Noting};
 use crate::engine::{Call, Scratch};
 use crate::late_reply::LateReplies;
 use crate::tables::View;
@@ -52,7 +54,7 @@ impl Calls {
         &mut self,
         client: ClientId,
         ticket: Ticket,
-        frame: &[u8],
+        (frame, noting): (&[u8], Option<&Noting>),
         answer: &mut ReplyWriter<'_>,
     ) -> Result<(u64, Answer), ServerError> {
         let request = Request::decode(frame)?;
@@ -83,7 +85,8 @@ impl Calls {
         let message_bytes_max = self.message_bytes_max();
         let (scratch, late_replies) = (&mut self.scratch, &self.late_replies);
         let when = Answer::Now;
-        let mut call = Call { client, scratch, answer, message_bytes_max, ticket, late_replies, when };
+        let mut call =
+            Call { client, scratch, answer, message_bytes_max, ticket, late_replies, noting, when };
         let table = self.view.get(table)?;
         table.check(&request, call.room_bytes())?;
         let submitted =
@@ -114,13 +117,26 @@ impl CallHandler for Calls {
         let client = Listeners::client_of(self.listener, client);
         let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = self.message_bytes_max();
-        let mut when = Answer::Now;
+        let (mut when, mut noting) = (Answer::Now, None);
         let operations = answer(&state.failure, &name, limit_bytes, reply, |reply| {
+            let (id, request) = CallId::open(frame)?;
+            if let Some(id) = id {
+                match state.authors.begin(id)? {
+                    Begun::First(own) => noting = Some(own),
+                    Begun::Again(known) => {
+                        reply.extend_from_slice(&known);
+                        return Ok(0);
+                    }
+                }
+            }
             let reply = &mut ReplyWriter::new(reply);
-            let (operations, own) = self.execute(client, ticket, frame, reply)?;
+            let (operations, own) = self.execute(client, ticket, (request, noting.as_ref()), reply)?;
             when = own;
             Ok(operations)
         });
+        if let (Some(noting), Answer::Now) = (noting, when) {
+            noting.note(reply);
+        }
         self.name = name;
         state.count_call(operations);
         when

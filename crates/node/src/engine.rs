@@ -16,6 +16,7 @@ use farsight_protocol::{
     ServerError, SpaceStats, TableLayout,
 };
 
+use crate::authors::Noting;
 use crate::flexkv::FlexTable;
 use crate::late_reply::LateReplies;
 use crate::logged::LoggedTable;
@@ -183,6 +184,8 @@ pub struct Call<'c, 'a> {
     pub(crate) message_bytes_max: usize,
     pub(crate) ticket: Ticket,
     pub(crate) late_replies: &'c Arc<LateReplies>,
+    /// Where its reply is noted, if it may be repeated.
+    pub(crate) noting: Option<&'c Noting>,
     /// When it is answered.
     pub(crate) when: Answer,
 }
@@ -226,7 +229,8 @@ impl Call<'_, '_> {
 
     /// Puts off what stands in the answer by now, all of it: the client gets it when the reply is sent.
     pub fn answer_later(&mut self) -> LateReply {
-        let reply = LateReply::new(self.ticket, self.answer.to_vec(), Arc::clone(self.late_replies));
+        let (reply, worker) = (self.answer.to_vec(), Arc::clone(self.late_replies));
+        let reply = LateReply::new(self.ticket, reply, worker, self.noting.cloned());
         self.when = Answer::Later { reply_bytes_max: reply.bytes_max() };
         reply
     }

@@ -21,6 +21,12 @@ farsight_base::bugs! {
     REPAIRED_BY_ANY_VERSION = "RepairedByAnyVersion";
     /// A snapshot leaves a piece as it is to which something was written.
     TOUCHED_PIECE_KEPT = "TouchedPieceKept";
+    /// A node does not keep what it answered a call that may be repeated.
+    REPLY_NOT_KEPT = "ReplyNotKept";
+    /// A node executes calls of a connection that their author has left.
+    OLD_CONNECTION_HEARD = "OldConnectionHeard";
+    /// A node forgets a call that its author still awaits.
+    ANSWERED_TOO_EARLY = "AnsweredTooEarly";
     /// Memory of an object is given again in the generation that it had.
     GENERATION_KEPT = "GenerationKept";
 }

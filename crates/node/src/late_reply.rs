@@ -1,7 +1,7 @@
 //! Calls that an engine answers later: what it keeps of each, and the worker to which the reply goes.
 //!
 //! Invariant: a call that was put off gets one reply: what stood in its answer then, or a refusal if the
-//! engine lets go of it. A client that has ended gets none.
+//! engine lets go of it. A client that has ended gets none; if its call may be repeated, the reply is noted.
 //!
 //! Protocol:
 //! 1. While it executes a call, the engine writes the answer and puts it off ([`Call::answer_later`]).
@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{Listener, ServerPort, Ticket};
 use farsight_protocol::{ErrorCode, HEADER_BYTES, ReplyWriter, ServerError};
+
+use crate::authors::Noting;
 
 /// What a call that nobody answers any more is refused with.
 const LET_GO: &str = "the table let go of this call before it answered: nobody knows how far it came";
@@ -90,11 +92,24 @@ pub struct LateReply {
     /// `None` once it was sent.
     reply: Option<Vec<u8>>,
     worker: Arc<LateReplies>,
+    noting: Option<Noting>,
 }
 
 impl LateReply {
-    pub(crate) fn new(ticket: Ticket, reply: Vec<u8>, worker: Arc<LateReplies>) -> Self {
-        Self { ticket, reply: Some(reply), worker }
+    pub(crate) fn new(
+        ticket: Ticket,
+        reply: Vec<u8>,
+        worker: Arc<LateReplies>,
+        noting: Option<Noting>,
+    ) -> Self {
+        Self { ticket, reply: Some(reply), worker, noting }
+    }
+
+    fn push(&self, reply: Vec<u8>) {
+        if let Some(noting) = &self.noting {
+            noting.note(&reply);
+        }
+        self.worker.push(self.ticket, reply);
     }
 
     /// Bytes that the call is answered by at most.
@@ -105,7 +120,7 @@ impl LateReply {
     /// Answers the call.
     pub fn send(mut self) {
         if let Some(reply) = self.reply.take() {
-            self.worker.push(self.ticket, reply);
+            self.push(reply);
         }
     }
 
@@ -134,7 +149,7 @@ impl Drop for LateReply {
     fn drop(&mut self) {
         if let Some(mut reply) = self.reply.take() {
             ReplyWriter::new(&mut reply).refuse(&ServerError::new(ErrorCode::Bug, LET_GO.to_owned()));
-            self.worker.push(self.ticket, reply);
+            self.push(reply);
         }
     }
 }

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod authors;
 mod background;
 mod bulk_load;
 mod call;

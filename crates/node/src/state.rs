@@ -10,6 +10,7 @@ use farsight_base::{ClientId, Epoch};
 use farsight_fabric::Listener;
 use farsight_protocol::{ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATIONS_MAX, ServerError};
 
+use crate::authors::Authors;
 use crate::call::Calls;
 use crate::compute_nodes::{ComputeNodes, Identity};
 use crate::durable::Durable;
@@ -26,6 +27,8 @@ pub struct NodeState {
     pub(crate) tables: Tables,
     /// What keeps them on a disk, if anything does.
     pub(crate) durable: Option<Arc<Durable>>,
+    /// What became of the calls that may be repeated.
+    pub(crate) authors: Arc<Authors>,
     pub(crate) failure: Arc<Failure>,
     /// Raised when there is work for the background.
     pub(crate) background: Signal,
@@ -79,6 +82,7 @@ impl NodeState {
             listeners,
             tables: Tables::new(own, options, durable.clone()),
             durable,
+            authors: Arc::default(),
             failure: Arc::default(),
             background: Signal::default(),
             own_pool: Arc::default(),

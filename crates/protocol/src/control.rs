@@ -58,6 +58,8 @@ pub enum ControlRequest {
     /// How often tables of this node were dropped, renamed or swapped: the number of which fabrics tell its
     /// clients. Answered by a `u64`.
     NameChanges,
+    /// Makes this session an author of calls ([`CallId`](crate::CallId)). Answered by a `u64`, its number.
+    BeginAuthor,
     /// What time is it, by the clock by which pairs end here? Answered by a `u64`, the milliseconds since
     /// 1970.
     Time,

@@ -62,6 +62,11 @@ pub enum ErrorCode {
     Damaged = 15,
     /// A fetch-and-add found a value that is no integer of 8 B. Nothing changed.
     NotInteger = 16,
+    /// The node knows nothing any more of this call, its author or its author's connection: it did not
+    /// execute the call now. Of a repeated call it cannot tell what became of the first.
+    Forgotten = 17,
+    /// The first call of this number is being executed: the caller may ask again.
+    Executing = 18,
 }
 
 impl ErrorCode {
@@ -69,8 +74,9 @@ impl ErrorCode {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
-            BadLoad, BadName, BadRequest, Bug, Contended, Damaged, Fenced, NoMemory, NotInteger, OtherPool,
-            OutOfResources, RegionFull, TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
+            BadLoad, BadName, BadRequest, Bug, Contended, Damaged, Executing, Fenced, Forgotten, NoMemory,
+            NotInteger, OtherPool, OutOfResources, RegionFull, TableExists, UnknownTable, VersionsExhausted,
+            WrongValueSize,
         };
         let all = [
             BadRequest,
@@ -89,6 +95,8 @@ impl ErrorCode {
             NoMemory,
             Damaged,
             NotInteger,
+            Forgotten,
+            Executing,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call_id;
 mod catalogue;
 mod control;
 mod direction;
@@ -30,6 +31,7 @@ mod stats;
 mod value_entries;
 mod wire;
 
+pub use call_id::{AuthorId, CALLS_UNANSWERED_MAX, CallId, ENVELOPE_BYTES};
 pub use catalogue::{
     Ack, Expiry, KeyKind, RegionInfo, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, TableLayout,
     VALUE_TYPE_BYTES_MAX, ValueKind, check_table_name,

@@ -14,14 +14,14 @@ use crate::{
 const CONTROL: u8 = 1;
 const GET: u8 = 2;
 const SCAN: u8 = 3;
-const WRITE: u8 = 4;
+pub(crate) const WRITE: u8 = 4;
 const LOOKUP: u8 = 5;
 const TOP_MODEL: u8 = 6;
 const SUB_MODELS: u8 = 7;
 const BULK_LOAD: u8 = 8;
 const GET_VALUES: u8 = 16;
 const SCAN_VALUES: u8 = 17;
-const WRITE_VALUES: u8 = 18;
+pub(crate) const WRITE_VALUES: u8 = 18;
 pub(crate) const STAGE_VALUE: u8 = 19;
 pub(crate) const WRITE_STAGED: u8 = 20;
 pub(crate) const FETCH_VALUE: u8 = 21;
@@ -29,6 +29,7 @@ pub(crate) const LET_GO: u8 = 22;
 const LOAD_VALUES: u8 = 23;
 pub(crate) const LOAD_LONG: u8 = 24;
 const REPLACE: u8 = 25;
+pub(crate) const IDENTIFIED: u8 = 26;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
