@@ -68,6 +68,7 @@ impl QueuePair for GarbageQueue {
         read_only_regions: true,
         revocable: true,
         tells_unasked: true,
+        connections_break: true,
         cost_class: CostClass::Memory,
     };
 

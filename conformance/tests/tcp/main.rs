@@ -2,6 +2,7 @@
 
 mod certificates;
 mod crowd;
+mod cuts;
 mod descriptors;
 mod engine;
 mod engine_suite;

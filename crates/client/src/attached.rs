@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{
-    Answers, Counters, Direction, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
+    Answers, Counters, Direction, EngineError, OldValues, Ordered, Pairs, ScanRequest, Unfinished, Writes,
 };
 use farsight_protocol::{TableInfo, WriteOutcome};
 
@@ -58,6 +58,10 @@ pub(crate) trait Operations: Send {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), EngineError>;
+    /// As [`Engine::take_unfinished`](farsight_index::Engine::take_unfinished).
+    fn take_unfinished(&mut self) -> Option<Unfinished>;
+    /// As [`Engine::resume`](farsight_index::Engine::resume).
+    fn resume(&mut self, unfinished: Unfinished);
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
     /// As [`Engine::decide_until`](farsight_index::Engine::decide_until).
@@ -154,6 +158,14 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         self.engine.write(&mut self.queues, writes, outcomes, old_values)
     }
 
+    fn take_unfinished(&mut self) -> Option<Unfinished> {
+        self.engine.take_unfinished()
+    }
+
+    fn resume(&mut self, unfinished: Unfinished) {
+        self.engine.resume(unfinished);
+    }
+
     fn prefill(&mut self, knows: u64) -> Read<()> {
         self.engine.prefill(&mut self.queues)?;
         Ok(self.looked(knows, ()))
@@ -227,6 +239,12 @@ impl Operations for LetGo {
     ) -> Result<(), EngineError> {
         Self::failed()
     }
+
+    fn take_unfinished(&mut self) -> Option<Unfinished> {
+        None
+    }
+
+    fn resume(&mut self, _: Unfinished) {}
 
     fn prefill(&mut self, _: u64) -> Read<()> {
         Self::failed()

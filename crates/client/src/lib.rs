@@ -28,6 +28,7 @@ pub mod injected;
 mod nodes;
 mod pool;
 mod reconnect;
+mod repeat;
 mod scan_cursor;
 mod server_time;
 mod session;

@@ -4,8 +4,9 @@
 //! It works in one table at a time: that to which its name led a second before the call began, or later.
 //!
 //! Protocol of a loss: reads can be repeated, so a read that finds the connection lost asks for the next
-//! epoch, opens the table there and begins again. A write asks before it sends anything; once something was
-//! sent and the answer is lost, it is indeterminate.
+//! epoch, opens the table there and begins again. A write asks before it sends anything. Once something was
+//! sent and the answer is lost, it goes on over the next connection as the same write (`repeat.rs`), or is
+//! indeterminate.
 
 use std::sync::Arc;
 
@@ -50,12 +51,12 @@ impl Origin {
 
 /// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
 pub struct Session {
-    table: Table,
+    pub(crate) table: Table,
     value_bytes: usize,
     /// Bytes of what a value is copied into; more than any has if they have any length.
     buffer_bytes: usize,
-    access: Access,
-    working: Working,
+    pub(crate) access: Access,
+    pub(crate) working: Working,
     /// Room for keys and values of a batch of writes, and the outcome of a single one.
     keys: Vec<u64>,
     values: Vec<u8>,
@@ -374,7 +375,7 @@ impl Session {
     ) -> Result<(), WriteError> {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
-        let mut done = self.working.engine.write(writes, outcomes, old_values);
+        let mut done = self.write_in_epoch(writes, outcomes, old_values);
         for _ in 1..ATTEMPTS_MAX {
             let may_be_gone = match &done {
                 // Whatever else was done is done, in the table that is gone.
@@ -388,7 +389,7 @@ impl Session {
                 break;
             }
             old_values.clear();
-            done = self.working.engine.write(writes, outcomes, old_values);
+            done = self.write_in_epoch(writes, outcomes, old_values);
         }
         #[cfg(injected)]
         if injected::WRITE_REPEATED.is_injected() && done.as_ref().is_err_and(EngineError::is_indeterminate) {
@@ -603,7 +604,7 @@ impl Session {
     }
 
     /// Goes on with something else.
-    fn work_with(&mut self, working: Working) {
+    pub(crate) fn work_with(&mut self, working: Working) {
         self.keep_counts();
         if let Some(expiring) = &mut self.expiring {
             // Another server may have another clock.

@@ -101,5 +101,6 @@ const GUARANTEES: Guarantees = Guarantees {
     // A mapping cannot be taken back; fencing ends the whole process.
     revocable: false,
     tells_unasked: true,
+    connections_break: false,
     cost_class: CostClass::Memory,
 };

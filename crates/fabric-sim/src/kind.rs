@@ -32,6 +32,7 @@ impl Kind for Weakest {
         read_only_regions: true,
         revocable: true,
         tells_unasked: true,
+        connections_break: true,
         cost_class: CostClass::Nic,
     };
 }

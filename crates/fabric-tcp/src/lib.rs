@@ -68,5 +68,6 @@ const GUARANTEES: Guarantees = Guarantees {
     read_only_regions: true,
     revocable: true,
     tells_unasked: false,
+    connections_break: true,
     cost_class: CostClass::Socket,
 };

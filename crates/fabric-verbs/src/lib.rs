@@ -78,5 +78,6 @@ const GUARANTEES: Guarantees = Guarantees {
     read_only_regions: true,
     revocable: true,
     tells_unasked: true,
+    connections_break: true,
     cost_class: CostClass::Nic,
 };

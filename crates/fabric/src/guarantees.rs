@@ -52,6 +52,8 @@ pub struct Guarantees {
     pub revocable: bool,
     /// Notices come while nothing is under way; else with the answers to a batch.
     pub tells_unasked: bool,
+    /// A connection may be lost while both processes live, and what was sent may still arrive then.
+    pub connections_break: bool,
     /// What a round trip costs.
     pub cost_class: CostClass,
 }

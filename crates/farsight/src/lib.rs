@@ -50,8 +50,9 @@
 //! - A conditional write ([`Session::compare_and_set`] and its siblings, [`Session::fetch_add`],
 //!   [`Session::swap`]) looks at its key and changes it in one step. No other write comes between.
 //! - A scan returns pairs that were each there at an instant during it, none skipped, none twice.
-//! - A client never waits for ever. A server's death is noticed within a second; a write whose answer was
-//!   lost is [`WriteError::Indeterminate`], which says what that means.
+//! - A write acts once, however often its connection is lost.
+//! - A client never waits for ever. A server's death is noticed within a second; a write of which nobody
+//!   knows any more what became is [`WriteError::Indeterminate`], which says what that means.
 //! - Bytes of a broken or hostile peer end in an error, not in undefined behaviour.
 //!
 //! Values have one size a table, 8 to 256 bytes; keys are [`Key`]s. Tables live in the server's memory and
@@ -65,8 +66,11 @@
 //! of a client share the new connection.
 //!
 //! - Reads are begun again by themselves. Each answers from one epoch of the server.
-//! - A write that was sent is never repeated by itself: it is [`WriteError::Indeterminate`], at once. One
-//!   that was not sent waits for the new connection as a read does.
+//! - A write that was sent is repeated as the same write if nothing but the connection was lost: the server
+//!   executes it once, and tells what became of it. That holds for single writes and batches, conditional
+//!   ones too, in tables of XStore and XStore-D. In another epoch of the server, or without a connection in
+//!   time, it is [`WriteError::Indeterminate`], and so it is in tables of other engines. One that was not
+//!   sent waits for the new connection as a read does.
 //! - A restarted server has another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
 //!   which tables are found by name. One that is not there (a server without a
 //!   directory of data has lost its tables) is

@@ -15,6 +15,7 @@
 //! of the process's own memory. The server's answer is final.
 
 mod arena;
+mod authorship;
 mod block;
 mod blocks;
 mod branch;
@@ -38,17 +39,19 @@ mod trail;
 mod whole_leaves;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::pinned::PinnedMemory;
-use farsight_index::{Access, Answers, Counters, Kept, Pairs};
+use farsight_index::{Access, Answers, Counters, Kept, LostCall, Pairs};
 
 pub use blocks::XBlocks;
 pub use cache::{Asked, Predictor, XCache};
 pub use error::XStoreError;
 pub use parts::XParts;
 
+use authorship::Authorship;
 use cache::CachedModel;
 use lookup::{Frames, Start};
 use multi_get::Scratch;
@@ -77,6 +80,9 @@ pub struct XClient {
     refreshes: Refreshes,
     trail: Trail,
     sent: Box<Sent>,
+    authorship: Authorship,
+    /// The calls of the last batch that were lost with its connection; `None` if they cannot be repeated.
+    lost: Option<VecDeque<LostCall>>,
     /// Numbers that the server was told to keep something under.
     numbers_given: u16,
     /// Where a value that comes in pieces is put.
@@ -109,6 +115,8 @@ impl XClient {
             refreshes: Refreshes::default(),
             trail: Trail::default(),
             sent: Box::new(Sent::new()),
+            authorship: Authorship::default(),
+            lost: Some(VecDeque::new()),
             numbers_given: 0,
             fetched: Vec::new(),
             scratch,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
-use crate::{Answers, Counters, OldValues, Pairs};
+use crate::{Answers, Counters, OldValues, Pairs, Unfinished};
 
 /// Who searches the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,16 @@ pub trait Engine<Q: QueuePair>: Send {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), EngineError>;
+
+    /// Takes what the last batch of writes has left, if it failed with its connection. Another engine can go
+    /// on with it, of the same table and over another connection.
+    fn take_unfinished(&mut self) -> Option<Unfinished> {
+        None
+    }
+
+    /// Lets the next batch of writes go on where another engine's was cut off: it is the same batch, and its
+    /// `outcomes` begin empty. Only for an engine that leaves such batches.
+    fn resume(&mut self, _unfinished: Unfinished) {}
 
     /// Fetches everything that the cache can learn of the table, instead of piece by piece on demand.
     ///

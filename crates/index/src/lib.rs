@@ -20,6 +20,7 @@ mod old_values;
 mod record;
 mod registry;
 mod slab;
+mod unfinished;
 
 pub use answers::{Answers, NoDeadline, Pair, PairRoom, Pairs, ShortRoom};
 pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_parts};
@@ -39,3 +40,4 @@ pub use registry::{
     EngineKind, Engines, FlexKv, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,
 };
 pub use slab::{RegionFull, Slab};
+pub use unfinished::{Author, LostCall, Unfinished, UnfinishedShare};

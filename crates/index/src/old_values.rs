@@ -33,6 +33,11 @@ impl OldValues {
         Some(&self.bytes[self.begin(index)..end])
     }
 
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
     /// Appends a value.
     pub fn push(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);

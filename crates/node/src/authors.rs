@@ -1,10 +1,10 @@
 //! What became of the last calls of each author: a repeated call is answered from here, and never acts twice.
 //!
 //! Invariant: a call with an identity is executed at most once in an epoch of the node. [`Authors::begin`]
-//! lets one call of each number pass. It lets none pass of an author that is not known, of a connection before
-//! the author's newest, or with a number that is answered and forgotten. Numbers of authors are drawn, and none is drawn
-//! again. So a first copy that comes late, behind its repetition, finds its answer here, or nobody who
-//! knows it.
+//! lets one call of each number pass. It lets none pass of an author that is not known, of a connection
+//! before the author's newest, or with a number that is answered and forgotten. Numbers of authors are drawn,
+//! and none is drawn again. So a first copy that comes late, behind its repetition, finds its answer here, or
+//! nobody who knows it.
 //!
 //! Protocol (docs/protocol/repeats.md):
 //! 1. A session becomes an author ([`Authors::add`]).
@@ -13,8 +13,9 @@
 //! 3. A later one of that number gets the kept reply, or is told to ask again.
 //! 4. A call says from which number on the author awaits answers: what is below is forgotten.
 //!
-//! Bounds: [`AUTHORS_MAX`] authors, of each as many calls as it may have unanswered, and [`REPLIES_BYTES_MAX`]
-//! of replies. Beyond, the authors that were quiet for longest are forgotten, all they had with them.
+//! Bounds: [`AUTHORS_MAX`] authors, of each as many calls as it may have unanswered, and
+//! [`REPLIES_BYTES_MAX`] of replies. Beyond, the authors that were quiet for longest are forgotten, all they
+//! had with them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::{
     Access, Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pair, Pairs, ScanRequest,
-    Writes,
+    Unfinished, Writes,
 };
 use farsight_protocol::{ValueKind, WriteOutcome};
 
@@ -232,6 +232,14 @@ impl<Q: QueuePair> Engine<Q> for XBlocks {
         old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         Ok(self.write_any_length(queues, writes, outcomes, old_values)?)
+    }
+
+    fn take_unfinished(&mut self) -> Option<Unfinished> {
+        self.references.take_unfinished()
+    }
+
+    fn resume(&mut self, unfinished: Unfinished) {
+        self.references.resume(unfinished);
     }
 
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
+    Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pairs, ScanRequest, Unfinished,
+    Writes,
 };
 use farsight_protocol::WriteOutcome;
 
@@ -43,6 +44,14 @@ impl<Q: QueuePair> Engine<Q> for XParts {
         old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         Ok(XParts::write(self, queues, writes, outcomes, old_values)?)
+    }
+
+    fn take_unfinished(&mut self) -> Option<Unfinished> {
+        XParts::take_unfinished(self)
+    }
+
+    fn resume(&mut self, unfinished: Unfinished) {
+        XParts::resume(self, unfinished);
     }
 
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {

@@ -20,6 +20,9 @@ pub enum XStoreError {
     /// The table's description is unusable.
     #[error("the table cannot be used: {0}")]
     Table(#[from] GeometryError),
+    /// A call whose answer was lost was sent again, and the server does not tell what became of it.
+    #[error("the server does not tell what became of a call whose answer was lost: {0}")]
+    Lost(ServerError),
     /// This process has no memory for a cache of the table's model.
     #[error("a cache for {sub_models} sub-models, 64 B each, has no memory in this process: give it more")]
     NoMemory {
@@ -35,7 +38,7 @@ impl XStoreError {
     pub fn is_indeterminate(&self) -> bool {
         match self {
             Self::Fabric(error) => leaves_calls_unknown(error),
-            Self::Decode(_) => true,
+            Self::Decode(_) | Self::Lost(_) => true,
             Self::Server(error) => error.code == ErrorCode::Bug,
             Self::Table(_) | Self::NoMemory { .. } => false,
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::chained::UnderWay;
-use farsight_index::{Access, Answers, Counters, Pairs, ScanRequest};
+use farsight_index::{Access, Answers, Counters, Pairs, ScanRequest, Unfinished};
 
 use super::scan::Group;
 use super::{XCache, XClient, XStoreError};
@@ -31,6 +31,10 @@ pub struct XParts {
     scans: u64,
     /// What each part found of each scan: scan, part, and the number that it has there.
     found: Vec<(usize, usize, usize)>,
+    /// What the last batch of writes left when its connection was lost.
+    unfinished: Option<Unfinished>,
+    /// What another engine left, which the next batch goes on with.
+    resumed: Option<Unfinished>,
 }
 
 /// One part, and its share of a batch.
@@ -91,7 +95,7 @@ impl XParts {
     fn of(boundaries: Arc<[u64]>, caches: &[Arc<XCache>], client: impl Fn(Arc<XCache>) -> XClient) -> Self {
         assert_eq!(caches.len(), boundaries.len() + 1, "a boundary between two parts");
         let parts = caches.iter().map(|cache| Part::new(client(Arc::clone(cache)))).collect();
-        Self { boundaries, parts, scans: 0, found: Vec::new() }
+        Self { boundaries, parts, scans: 0, found: Vec::new(), unfinished: None, resumed: None }
     }
 
     /// What this session did besides the fabric's verbs.

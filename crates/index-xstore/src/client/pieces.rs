@@ -19,6 +19,7 @@ use farsight_protocol::{
     Reply, Request, ServerError, StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
 };
 
+use super::authorship::envelope_bytes;
 use super::fill::call;
 use super::write::CALLS_IN_FLIGHT;
 use super::{XClient, XStoreError};
@@ -35,7 +36,8 @@ pub(super) struct Pieces {
 /// True if no message carries such a write, but its value goes in pieces.
 pub(super) fn goes_in_pieces<Q: QueuePair>(operation: WriteOperation, operand: &[u8]) -> bool {
     StagedWrite::has(operation)
-        && HEADER_BYTES + ValueEntries::entry_bytes(operand.len()) > Q::MESSAGE_BYTES_MAX
+        && envelope_bytes::<Q>() + HEADER_BYTES + ValueEntries::entry_bytes(operand.len())
+            > Q::MESSAGE_BYTES_MAX
 }
 
 /// By what code a value fails whose piece was refused so; `None` if the refusal is of more than that value.

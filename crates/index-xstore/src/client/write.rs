@@ -9,17 +9,21 @@
 //!
 //! A value that no message carries goes before its write, in pieces ([`Pieces`]).
 //!
+//! Over connections that may break, each call has an identity ([`Authorship`]). After a loss another engine
+//! repeats the lost calls, one after the other, before it sends anything new.
+//!
 //! Where the values before come back and have any length, a reply may be of the first entries alone. Then one
 //! call is in flight at a time, and the next one begins with the entries that were not executed.
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
-use farsight_index::OldValues;
+use farsight_index::{LostCall, OldValues};
 use farsight_protocol::{
-    DecodeError, ErrorCode, HEADER_BYTES, Operand, Reply, Request, SentOutcome, ValueEntries, ValueKind,
-    WriteEntries, WriteEntry, WriteOperation, WriteOutcome, padded,
+    CALLS_UNANSWERED_MAX, DecodeError, ErrorCode, HEADER_BYTES, Operand, Reply, Request, SentOutcome,
+    ServerError, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome, padded,
 };
 
+use super::authorship::{envelope_bytes, is_of_forgotten};
 use super::hints::HintBatch;
 use super::pieces::{Pieces, code_of_refused_piece, goes_in_pieces};
 use super::{XClient, XStoreError};
@@ -32,9 +36,13 @@ const ENTRIES_PER_CALL: usize = 128;
 /// Calls in flight.
 pub(super) const CALLS_IN_FLIGHT: usize = 8;
 
+const _: () = assert!(CALLS_IN_FLIGHT <= CALLS_UNANSWERED_MAX, "a node keeps as many answers");
+
 /// What was sent in calls whose replies are awaited, a place each.
 pub(super) struct Sent {
     counts: [usize; CALLS_IN_FLIGHT],
+    /// The numbers of calls that write.
+    sequences: [u64; CALLS_IN_FLIGHT],
     /// The value of which the call has a piece, or which it writes, if it goes in pieces.
     values: [Option<u64>; CALLS_IN_FLIGHT],
     hints: [HintBatch<ENTRIES_PER_CALL>; CALLS_IN_FLIGHT],
@@ -93,23 +101,34 @@ impl Default for Writing {
 
 impl Writing {
     /// True if another call may be sent now.
-    fn may_send(&self) -> bool {
-        let in_flight_max = if self.returned == Returned::AnyLength { 1 } else { CALLS_IN_FLIGHT };
+    fn may_send(&self, is_repeating: bool) -> bool {
+        let is_alone = is_repeating || self.returned == Returned::AnyLength;
+        let in_flight_max = if is_alone { 1 } else { CALLS_IN_FLIGHT };
         self.done.is_ok() && self.in_flight < in_flight_max
     }
 }
 
 impl Sent {
+    /// The calls of a batch that write and are not answered, the oldest first.
+    fn calls_under_way(&self, writing: &Writing) -> impl Iterator<Item = LostCall> {
+        let slots = (0..writing.in_flight).map(|behind| (writing.first + behind) % CALLS_IN_FLIGHT);
+        slots.filter(|slot| self.counts[*slot] > 0).map(|slot| {
+            let (sequence, entries) = (self.sequences[slot], self.counts[slot]);
+            LostCall { sequence, entries }
+        })
+    }
+
     pub(super) fn new() -> Self {
-        let (counts, values) = ([0; CALLS_IN_FLIGHT], [None; CALLS_IN_FLIGHT]);
-        Self { counts, values, hints: std::array::from_fn(|_| HintBatch::new()) }
+        let (counts, sequences) = ([0; CALLS_IN_FLIGHT], [0; CALLS_IN_FLIGHT]);
+        let values = [None; CALLS_IN_FLIGHT];
+        Self { counts, sequences, values, hints: std::array::from_fn(|_| HintBatch::new()) }
     }
 }
 
 /// How many of the entries one call carries, the first ones. One too long for any is refused when it is
 /// posted.
 fn fitting_values<'v, Q: QueuePair>(entries: impl Iterator<Item = (u64, &'v [u8])>) -> usize {
-    let mut bytes = HEADER_BYTES;
+    let mut bytes = envelope_bytes::<Q>() + HEADER_BYTES;
     let fits = |(_, value): &(u64, &[u8])| {
         bytes += ValueEntries::entry_bytes(value.len());
         bytes <= Q::MESSAGE_BYTES_MAX
@@ -141,22 +160,49 @@ impl XClient {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
-        let total = entries.len();
         let returned = Returned::by(operation, self.cache.table().definition.values);
         let mut writing = Writing { returned, ..Writing::default() };
+        self.begin_batch();
+        let written = self.write_calls(queue, &mut writing, operation, &entries, outcomes, old_values);
+        let written = written.and_then(|()| std::mem::replace(&mut writing.done, Ok(())));
+        if written.is_err() {
+            self.keep_lost(&writing);
+        } else {
+            self.counters.writes += entries.len() as u64;
+        }
+        written
+    }
+
+    /// Sends the entries, and takes what becomes of them.
+    fn write_calls<'v, Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        writing: &mut Writing,
+        operation: WriteOperation,
+        entries: &(impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), XStoreError> {
         self.take_refresh(queue)?;
+        let from = |executed: usize| {
+            let mut left = entries.clone();
+            left.by_ref().take(executed).for_each(drop);
+            left
+        };
         let mut left = entries.clone();
-        while self.send_more(queue, &mut writing, operation, &mut left)? {
-            self.take_oldest(queue, &mut writing, outcomes, old_values)?;
+        while self.send_more(queue, writing, operation, &mut left)? {
+            self.take_oldest(queue, writing, outcomes, old_values)?;
             if writing.left_over > 0 {
-                let executed = total - left.len() - std::mem::take(&mut writing.left_over);
-                left = entries.clone();
-                left.by_ref().take(executed).for_each(drop);
+                left = from(entries.len() - left.len() - std::mem::take(&mut writing.left_over));
             }
         }
-        writing.done?;
-        self.counters.writes += total as u64;
         Ok(())
+    }
+
+    /// Keeps what is under way when a batch fails, for an engine that goes on with it.
+    pub(super) fn keep_lost(&mut self, writing: &Writing) {
+        let Self { authorship, sent, .. } = self;
+        self.lost = authorship.take_lost(sent.calls_under_way(writing));
     }
 
     /// Sends calls with the next entries, as many as may be in flight. True if any is; else all is done.
@@ -168,12 +214,21 @@ impl XClient {
         entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<bool, XStoreError> {
         loop {
-            while writing.may_send() && entries.len() > 0 && !self.wants_model() {
+            while writing.may_send(self.authorship.is_repeating()) && entries.len() > 0 && !self.wants_model()
+            {
                 self.send(queue, writing, operation, entries)?;
                 self.ask_for_refresh(queue)?;
             }
             if writing.in_flight > 0 {
                 return Ok(true);
+            }
+            if is_of_forgotten(&writing.done) && self.authorship.begin_anew() {
+                // None of what it refused was executed. It is sent again by another author.
+                writing.done = Ok(());
+                if let Some(Pieces { number, .. }) = writing.pieces.take() {
+                    self.let_go(queue, number)?;
+                }
+                continue;
             }
             if writing.done.is_err() || entries.len() == 0 {
                 if let Some(Pieces { number, .. }) = writing.pieces.take() {
@@ -203,6 +258,12 @@ impl XClient {
         });
         if let Some(number) = value.filter(|_| is_piece) {
             let refused = self.take_piece(writing, number);
+            if let Some(code) = refused.filter(|_| self.authorship.is_repeating()) {
+                // The write may have been executed before.
+                let text = "a piece of its value was refused when it was sent again";
+                writing.done = Err(XStoreError::Lost(ServerError::new(code, text)));
+                return self.end_oldest(queue, writing);
+            }
             if let Some(code) = refused {
                 outcomes.push(WriteOutcome::Failed(code));
                 if writing.returned != Returned::Nothing {
@@ -210,21 +271,57 @@ impl XClient {
                 }
             }
         }
-        let Writing { first, in_flight, returned, left_over, done, .. } = writing;
-        if done.is_ok() && !is_piece {
+        if writing.done.is_ok() && !is_piece {
             let before = (outcomes.len(), old_values.len());
-            *done = match *returned {
-                Returned::Nothing => self.take_outcomes(*first, outcomes),
-                returned => self.take_exchanged(*first, returned, outcomes, old_values),
+            writing.done = match writing.returned {
+                Returned::Nothing => self.take_outcomes(slot, outcomes),
+                returned => self.take_exchanged(slot, returned, outcomes, old_values),
             };
-            if done.is_err() {
+            if writing.done.is_err() {
                 outcomes.truncate(before.0);
                 old_values.truncate(before.1);
-            } else if *returned == Returned::AnyLength {
-                *left_over = self.sent.counts[*first] - (outcomes.len() - before.0);
+            } else if writing.returned == Returned::AnyLength {
+                writing.left_over = self.sent.counts[slot] - (outcomes.len() - before.0);
+            }
+            if self.authorship.is_repeating() {
+                return self.end_repeated(queue, writing, slot);
             }
         }
-        (*first, *in_flight) = ((*first + 1) % CALLS_IN_FLIGHT, *in_flight - 1);
+        if is_of_forgotten(&writing.done) && !is_piece {
+            // So were all calls behind it.
+            writing.left_over = self.sent.counts[slot];
+        }
+        self.end_oldest(queue, writing)
+    }
+
+    /// After the reply to a repeated call: goes on to the next, or asks for the reply again.
+    fn end_repeated<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        writing: &mut Writing,
+        slot: usize,
+    ) -> Result<(), XStoreError> {
+        match std::mem::replace(&mut writing.done, Ok(())) {
+            Ok(()) => self.authorship.count_repeated(),
+            Err(refusal) if self.asks_again(queue, &refusal)? => {
+                writing.left_over = self.sent.counts[slot];
+            }
+            // Whether that was said of the first copy or of this one, nobody knows.
+            Err(XStoreError::Server(refusal)) => writing.done = Err(XStoreError::Lost(refusal)),
+            Err(error) => writing.done = Err(error),
+        }
+        self.end_oldest(queue, writing)?;
+        match self.sent.values[slot] {
+            // A write that was answered without being executed leaves what was sent of its value.
+            Some(number) => self.let_go(queue, number),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the oldest call's place to another.
+    fn end_oldest<Q: QueuePair>(&mut self, queue: &mut Q, writing: &mut Writing) -> Result<(), XStoreError> {
+        writing.first = (writing.first + 1) % CALLS_IN_FLIGHT;
+        writing.in_flight -= 1;
         self.take_refresh(queue)
     }
 
@@ -265,6 +362,9 @@ impl XClient {
             entries.next();
             return Ok(());
         }
+        if Q::GUARANTEES.connections_break {
+            self.begin_author(queue)?;
+        }
         let slot = (writing.first + writing.in_flight) % CALLS_IN_FLIGHT;
         self.pin();
         let values = self.cache.table().definition.values;
@@ -281,9 +381,21 @@ impl XClient {
         } else {
             self.encode_entries::<Q>(slot, operation, have_any_length, entries);
         }
+        if Q::GUARANTEES.connections_break && self.sent.counts[slot] > 0 {
+            self.identify(writing, slot);
+        }
         writing.in_flight += 1;
         queue.post_call(slot, &self.request)?;
         Ok(queue.doorbell()?)
+    }
+
+    /// Gives the call in this place, which is sent next, its identity.
+    fn identify(&mut self, writing: &Writing, slot: usize) {
+        let Self { authorship, sent, request, .. } = self;
+        let sequence = authorship.next_number();
+        sent.sequences[slot] = sequence;
+        let oldest = sent.calls_under_way(writing).next();
+        authorship.enclose(request, sequence, oldest.map_or(sequence, |call| call.sequence));
     }
 
     /// Encodes the next piece of a value, or its write if all were sent.
@@ -327,9 +439,11 @@ impl XClient {
         let fitting = if have_any_length {
             fitting_values::<Q>(entries.clone())
         } else {
-            (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(operand_bytes))
+            let room_bytes = Q::MESSAGE_BYTES_MAX - envelope_bytes::<Q>() - HEADER_BYTES;
+            room_bytes / (16 + padded(operand_bytes))
         };
-        let count = entries.len().min(ENTRIES_PER_CALL).min(fitting);
+        let most = self.authorship.next_lost().map_or(ENTRIES_PER_CALL, |lost| lost.entries);
+        let count = entries.len().min(most).min(fitting);
         let sent = &mut *self.sent;
         sent.counts[slot] = count;
         sent.values[slot] = None;

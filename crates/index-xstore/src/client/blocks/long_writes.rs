@@ -19,6 +19,7 @@ use farsight_protocol::{
 };
 
 use super::super::XStoreError;
+use super::super::authorship::envelope_bytes;
 use super::XBlocks;
 
 /// Turns of such a write before it fails, because others always came first.
@@ -54,7 +55,10 @@ impl XBlocks {
         let mut begin = 0;
         while begin < writes.keys.len() {
             let end = begin + run(writes.keys, begin);
-            self.write_run(queues, part(writes, begin, end), outcomes, old_values)?;
+            let written = self.write_run(queues, part(writes, begin, end), outcomes, old_values);
+            // Nobody goes on with a batch that compared or decided here.
+            self.references.take_unfinished();
+            written?;
             begin = end;
         }
         Ok(())
@@ -215,7 +219,7 @@ impl XBlocks {
 
 /// True if no message carries this operand.
 fn is_long<Q: QueuePair>(operand: &[u8]) -> bool {
-    HEADER_BYTES + ValueEntries::entry_bytes(operand.len()) > Q::MESSAGE_BYTES_MAX
+    envelope_bytes::<Q>() + HEADER_BYTES + ValueEntries::entry_bytes(operand.len()) > Q::MESSAGE_BYTES_MAX
 }
 
 /// How many keys from number `begin` on differ from each other.

@@ -1,7 +1,8 @@
-//! Writes at several parts: each part's entries in their order, the parts' calls side by side.
+//! Writes at several parts: each part's entries in their order, the parts' calls side by side. A batch that
+//! is cut off is gone on with by another engine, each part's share where that stood.
 
 use farsight_fabric::QueuePair;
-use farsight_index::{OldValues, Writes, clear_kept};
+use farsight_index::{OldValues, Unfinished, Writes, clear_kept};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
 use super::super::write::{Returned, Writing};
@@ -87,21 +88,91 @@ impl XParts {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), XStoreError> {
+        self.unfinished = None;
+        let resumed = self.resumed.take();
         if self.parts.len() == 1 || writes.keys.len() == 1 {
             let part = writes.keys.first().map_or(0, |key| self.part_of(*key));
+            let before = (outcomes.len(), old_values.len());
+            let mut left = writes;
+            if let Some(mut resumed) = resumed {
+                let share = std::mem::take(&mut resumed.shares[part]);
+                left = writes.split_at(share.outcomes.len()).1;
+                outcomes.extend_from_slice(&share.outcomes);
+                share.old_values.iter().for_each(|old| old_values.push(old));
+            }
             let client = &mut self.parts[part].client;
-            return client.write(&mut queues[part], writes.operation, writes.iter(), outcomes, old_values);
+            let written = client.write(&mut queues[part], left.operation, left.iter(), outcomes, old_values);
+            if let Err(XStoreError::Fabric(_)) = &written {
+                self.keep_unfinished_at(part, &outcomes[before.0..], old_values, before.1);
+            }
+            return written;
         }
+        self.parts.iter_mut().for_each(|part| part.client.begin_batch());
         let returned = Returned::by(writes.operation, self.parts[0].client.cache.table().definition.values);
         self.parts.iter_mut().for_each(|part| part.share.writing.returned = returned);
         for (entry, key) in writes.keys.iter().enumerate() {
             let part = self.part_of(*key);
             self.parts[part].share.entries.push(entry);
         }
+        let known = resumed.into_iter().flat_map(|resumed| resumed.shares);
+        for (part, known) in self.parts.iter_mut().zip(known) {
+            part.share.sent = known.outcomes.len();
+            (part.share.outcomes, part.share.old_values) = (known.outcomes, known.old_values);
+        }
         self.write_shares(queues, writes);
         let gathered = self.gather_outcomes(writes, outcomes, old_values);
+        if let Err(XStoreError::Fabric(_)) = &gathered {
+            self.keep_unfinished();
+        }
         self.parts.iter_mut().for_each(|part| part.share.forget());
         gathered
+    }
+
+    /// Keeps where the batch stands at each part.
+    #[cold]
+    fn keep_unfinished(&mut self) {
+        let shares = self.parts.iter_mut().map(|Part { client, share, .. }| {
+            client.keep_lost(&share.writing);
+            client.unfinished(std::mem::take(&mut share.outcomes), std::mem::take(&mut share.old_values))
+        });
+        self.unfinished = shares.collect::<Option<_>>().map(|shares| Unfinished { shares });
+    }
+
+    /// The same of a batch that is at one part alone. Its values before begin at this number.
+    #[cold]
+    fn keep_unfinished_at(
+        &mut self,
+        only: usize,
+        outcomes: &[WriteOutcome],
+        old_values: &OldValues,
+        first_old: usize,
+    ) {
+        let mut old = OldValues::default();
+        old_values.iter().skip(first_old).for_each(|value| old.push(value));
+        let mut known = Some((outcomes.to_vec(), old));
+        let shares =
+            self.parts.iter_mut().enumerate().map(|(number, part)| match known.take_if(|_| number == only) {
+                Some((outcomes, old_values)) => part.client.unfinished(outcomes, old_values),
+                None => Some(part.client.untouched()),
+            });
+        self.unfinished = shares.collect::<Option<_>>().map(|shares| Unfinished { shares });
+    }
+
+    /// As [`Engine::take_unfinished`](farsight_index::Engine::take_unfinished).
+    pub fn take_unfinished(&mut self) -> Option<Unfinished> {
+        self.unfinished.take()
+    }
+
+    /// As [`Engine::resume`](farsight_index::Engine::resume).
+    ///
+    /// # Panics
+    /// Unless it is of as many parts.
+    pub fn resume(&mut self, mut unfinished: Unfinished) {
+        assert_eq!(unfinished.shares.len(), self.parts.len(), "parts of one table");
+        for (part, share) in self.parts.iter_mut().zip(&mut unfinished.shares) {
+            part.client.resume(share);
+        }
+        self.resumed = Some(unfinished);
     }
 
     fn write_shares<Q: QueuePair>(&mut self, queues: &mut [Q], writes: Writes<'_>) {
