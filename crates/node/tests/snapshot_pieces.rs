@@ -133,10 +133,10 @@ fn rounds_and_crashes() {
         if random.below(3) == 0 {
             let pairs: Vec<_> = keys.iter().map(|key| (*key, Vec::new())).collect();
             pairs.chunks(10).for_each(|pairs| write(&mut node, &table, WriteOperation::Remove, pairs));
-            keys.iter().for_each(|key| _ = model.remove(key));
+            model.retain(|key, _| !keys.contains(key));
         } else {
             put(&mut node, &table, keys.iter().copied(), round);
-            keys.iter().for_each(|key| _ = model.insert(*key, round));
+            model.extend(keys.iter().map(|key| (*key, round)));
         }
         if random.below(2) == 0 {
             node.make_snapshots();

@@ -28,9 +28,9 @@ impl LoggedLoad {
         table: u32,
         load: Box<dyn VersionedLoad>,
         version: u64,
-    ) -> Result<Self, ServerError> {
+    ) -> Self {
         let snapshot = durable.begin_snapshot(table, 0, durable.piece_bytes);
-        Ok(Self { durable, failure, table, load, snapshot, version })
+        Self { durable, failure, table, load, snapshot, version }
     }
 }
 
@@ -53,7 +53,9 @@ impl Loader for LoggedLoad {
         let former = store.pieces_of(table).to_vec();
         // A snapshot of the empty table may have been named since, of a later position.
         let newest = former.iter().map(|piece| piece.position).max().unwrap_or_default();
-        pieces.iter_mut().for_each(|piece| piece.position = piece.position.max(newest));
+        for piece in &mut pieces {
+            piece.position = piece.position.max(newest);
+        }
         durable.name_pieces(&mut store, table, &former, &pieces).map_err(|error| refused(&error))?;
         load.finish().map_err(|error| {
             // It is durable: a restart shows it.

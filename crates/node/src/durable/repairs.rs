@@ -28,6 +28,7 @@ use super::queue::{Due, Repair};
 use super::recovery::key_of;
 use super::{Durable, SETTLE_MAX};
 use crate::NodeState;
+use crate::logged::LoggedTable;
 
 /// Pairs that are looked for together at most. Others are met again.
 const TOGETHER_MAX: usize = 1024;
@@ -90,7 +91,7 @@ impl Repairs {
             (self.beyond, self.beyond_since) = (Versions::new(), None);
         }
         for table in state.tables.all() {
-            let damaged = table.hosted().logged().map(|logged| logged.take_damaged());
+            let damaged = table.hosted().logged().map(LoggedTable::take_damaged);
             for (key, version) in damaged.into_iter().flatten() {
                 let place = (table.id().0, key);
                 if self.beyond.get(&place) != Some(&version) && self.waiting.len() < TOGETHER_MAX {

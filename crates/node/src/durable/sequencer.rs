@@ -309,8 +309,10 @@ impl Sequencer {
         let table = self.view.get(id)?;
         let logged = table.hosted().logged().ok_or_else(|| unlogged(id))?;
         let (durable, failure) = (Arc::clone(&self.durable), Arc::clone(&self.state.failure));
-        let begin =
-            || LoggedLoad::begin(durable, failure, id.0, logged.begin_load(None)?, logged.version_max());
+        let begin = || {
+            let load = logged.begin_load(None)?;
+            Ok(LoggedLoad::begin(durable, failure, id.0, load, logged.version_max()))
+        };
         let loading = self.loads.entry(id).or_default();
         let loaded = loading.take(table.name(), client, piece, begin)?;
         if piece.last {
