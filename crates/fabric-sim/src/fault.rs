@@ -40,7 +40,7 @@ faults! {
     SlowCall,
     /// A request is lost, and the connection with it.
     LostCall,
-    /// A request comes twice. Only where calls are not reliable: no engine of today is built for it.
+    /// A request comes twice. Only where calls are not reliable. Writes of XStore act once then, too.
     DoubledCall,
     /// A request arrives without its end.
     TruncatedRequest,
