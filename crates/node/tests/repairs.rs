@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::local_host::LocalHost;
 use common::stepped::SteppedNode;
@@ -22,6 +22,8 @@ use farsight_protocol::{
 };
 
 const KEYS: u64 = 200;
+/// The longest wait for repairs that take a tenth of a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The region of the blocks of the first table.
 const BLOCKS: RegionId = RegionId(1);
 
@@ -191,11 +193,14 @@ fn repairs_beside_writers_lose_no_write() {
             // All are met before one is waited for.
             (0..KEYS).for_each(|key| _ = client.get_value(&table, key));
             for key in (0..KEYS).filter(|key| key % 4 >= 2) {
-                // As often as it takes: a test waits for no clock.
-                while client.get_value(&table, key).is_err() {
+                let deadline = Instant::now() + PATIENCE;
+                let found = loop {
+                    match client.get_value(&table, key) {
+                        Ok(found) => break found.expect("it is there"),
+                        Err(error) => assert!(Instant::now() < deadline, "key {key}: {error:?}"),
+                    }
                     sleep(Duration::from_millis(1));
-                }
-                let found = client.get_value(&table, key).expect("repaired").expect("it is there");
+                };
                 assert_eq!(found.1, value(key, 0), "key {key}");
             }
         }
