@@ -136,7 +136,6 @@ found! {
     a_value_before_that_is_kept: OldValueKept in "pool-conditional" within 400;
     an_addition_repeated: WriteRepeated in "conditional" within 100;
     an_addition_whose_answer_is_not_kept: ReplyNotKept in "conditional" within 100;
-    an_addition_forgotten_too_early: AnsweredTooEarly in "conditional" within 100;
     a_block_reused_while_it_is_live: LiveBlockReused in "blocks" within 20;
     a_value_compared_by_its_length: ValueComparedByLength in "blocks-conditional" within 20;
     a_torn_block: ChecksumSkipped in "blocks" within 1_000;
@@ -198,6 +197,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "RepairedByAnyVersion",
     "TouchedPieceKept",
     "OldConnectionHeard",
+    "AnsweredTooEarly",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,
