@@ -4,6 +4,7 @@
 mod backups;
 mod crash_model;
 mod damage;
+mod pieces;
 
 use crash_model::{Durability, Outcome, Program, seed};
 use farsight_durability::disk::{Fault, SimulatedDisk};
@@ -103,11 +104,6 @@ mod injected {
     #[test]
     fn a_segment_that_is_removed_early() {
         assert_found(&injected::SEGMENT_REMOVED_EARLY, || crash_everywhere(Durability::EachGroup));
-    }
-
-    #[test]
-    fn an_old_piece_that_is_forgotten() {
-        assert_found(&injected::OLD_PIECE_FORGOTTEN, || crash_everywhere(Durability::EachGroup));
     }
 
     #[test]
