@@ -363,6 +363,8 @@ pub fn writes_are_one_call_for_128_entries<L: LoadedTable>() {
     let pairs: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (*key, vec![7; 8])).collect();
     let new: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (key ^ 1, vec![7; 8])).collect();
     let bare: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (*key, Vec::new())).collect();
+    // Where connections may break, the first write of a session asks the server for a name.
+    session.write(WriteOperation::Put, &pairs[..1]);
     for (operation, entries) in [
         (WriteOperation::Insert, &new),
         (WriteOperation::Update, &pairs),

@@ -4,7 +4,9 @@ use farsight_base::Line;
 use farsight_index::{Access, Direction, OldValues, Pairs, ScanRequest};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::Geometry;
-use farsight_protocol::{ErrorCode, ReplyWriter, SentOutcome, ServerError, WriteOperation, WriteOutcome};
+use farsight_protocol::{
+    AuthorId, ErrorCode, ReplyWriter, SentOutcome, ServerError, WriteOperation, WriteOutcome,
+};
 
 use super::client::{client, prefill};
 use super::garbage_queue::GarbageQueue;
@@ -77,7 +79,9 @@ fn a_write_does_not_fail_because_a_part_of_the_model_was_refused() {
     prefill(&mut client, &mut queue, LEAVES);
     let entries: Vec<(u64, &[u8])> = (0..ENTRIES as u64).map(|key| (key % 60, &VALUE[..])).collect();
     let mut outcomes = Vec::new();
-    queue.replies.push_back(replaced(ENTRIES));
+    let mut author = Vec::new();
+    ReplyWriter::new(&mut author).push_control(&AuthorId(1));
+    queue.replies.extend([author, replaced(ENTRIES)]);
     client
         .write(
             &mut queue,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 use farsight_fabric::{AtomicUnit, CostClass, FabricError, Guarantees, Meters, QueuePair, ReadMode, Slot};
+use farsight_protocol::{CallId, Request};
 
 /// Verbs that any one operation of a client on a few keys may take.
 const VERBS_MAX: u64 = 20_000;
@@ -114,7 +115,8 @@ impl QueuePair for GarbageQueue {
     }
 
     fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
-        assert!(farsight_protocol::Request::decode(request).is_ok(), "a client sent {request:x?}");
+        let opened = CallId::open(request).and_then(|(_, request)| Request::decode(request));
+        assert!(opened.is_ok(), "a client sent {request:x?}");
         self.meters.calls += 1;
         let reply = self.replies.pop_front().unwrap_or_else(|| vec![0; 16]);
         self.post(slot, GarbageSlot::Reply(reply));

@@ -8,6 +8,8 @@
 //! unanswered up to this one. So the node knows which answers nobody asks for any more. The steps stand in
 //! docs/protocol/repeats.md.
 
+use serde::{Deserialize, Serialize};
+
 use crate::request::{IDENTIFIED, WRITE, WRITE_STAGED, WRITE_VALUES};
 use crate::{DecodeError, HEADER_BYTES};
 
@@ -16,9 +18,23 @@ pub const ENVELOPE_BYTES: usize = HEADER_BYTES + 8;
 /// Calls of one author that are unanswered at most.
 pub const CALLS_UNANSWERED_MAX: usize = 8;
 
-/// The number of an author at a node. A client that knows it writes in the author's name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// The number of an author at a node. A client that knows it writes in the author's name. In answers it has
+/// eight bytes, whatever it is, so that runs of a simulation that draw other numbers are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(from = "[u8; 8]", into = "[u8; 8]")]
 pub struct AuthorId(pub u64);
+
+impl From<[u8; 8]> for AuthorId {
+    fn from(bytes: [u8; 8]) -> Self {
+        Self(u64::from_le_bytes(bytes))
+    }
+}
+
+impl From<AuthorId> for [u8; 8] {
+    fn from(AuthorId(number): AuthorId) -> Self {
+        number.to_le_bytes()
+    }
+}
 
 /// Which call it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -120,7 +120,7 @@ impl XClient {
             return Ok(());
         }
         Request::control(&mut self.request, &ControlRequest::BeginAuthor);
-        let id = AuthorId(call(queue, &self.request, &mut self.reply)?.control()?);
+        let id: AuthorId = call(queue, &self.request, &mut self.reply)?.control()?;
         self.authorship.author = Some(Author { id, connection: 0, numbered: 0 });
         Ok(())
     }

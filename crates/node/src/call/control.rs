@@ -45,7 +45,7 @@ impl Calls {
                 tables.swap(&state.listeners, &first, &second)?;
             }
             ControlRequest::NameChanges => answer.push_control(&tables.name_changes()),
-            ControlRequest::BeginAuthor => answer.push_control(&state.authors.add().0),
+            ControlRequest::BeginAuthor => answer.push_control(&state.authors.add()),
             ControlRequest::Time => answer.push_control(&tables.unix_time().now_ms()),
             ControlRequest::DroppedTables => answer.push_control(&tables.dropped()),
             ControlRequest::ForgetTables(ids) => {
