@@ -4,10 +4,10 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Ack, Blocks, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind,
-    LockSeen, OPERATIONS_MAX, PoolPlace, Request, Space, StagedWrite, SubModelsWanted, TableDefinition,
-    TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece, WriteEntries, WriteEntry,
-    WriteOperation,
+    Ack, Blocks, CallId, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
+    KeyKind, LockSeen, OPERATIONS_MAX, PoolPlace, Request, Space, StagedWrite, SubModelsWanted,
+    TableDefinition, TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece, WriteEntries,
+    WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -15,7 +15,16 @@ use super::source::Source;
 const KEY_KINDS: [KeyKind; 4] = [KeyKind::U64, KeyKind::I64, KeyKind::F64, KeyKind::Bytes8];
 
 pub(super) fn run(data: &[u8]) {
-    as_it_stands(data);
+    match CallId::open(data) {
+        Ok((Some(id), request)) => {
+            let mut again = request.to_vec();
+            id.enclose(&mut again);
+            assert_eq!(again, data, "{id:?}");
+            as_it_stands(request);
+        }
+        Ok((None, request)) => as_it_stands(request),
+        Err(_) => assert!(Request::decode(data).is_err(), "an envelope is no request"),
+    }
     let frame = recipe(&mut Source::new(data));
     let decoded = Request::decode(&frame).expect("an encoded request decodes");
     assert_eq!(encode(&decoded), frame, "{decoded:?}");
