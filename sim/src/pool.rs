@@ -65,6 +65,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
         options: NodeOptions {
             workers: scenario.workers,
             table_memory_bytes: scenario.pool_table_bytes(),
+            author_secret: Some(scenario.seed),
             ..NodeOptions::default()
         },
         value_bytes: scenario.value_bytes,

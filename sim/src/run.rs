@@ -168,7 +168,12 @@ impl Scenario {
     fn servers<K: Kind>(&self, simulation: &Simulation) -> Arc<Servers<K>> {
         let leaves_bytes = (self.leaves * self.geometry().leaf_bytes()) as u64;
         let table_memory_bytes = self.block_bytes.unwrap_or(leaves_bytes);
-        let mut options = NodeOptions { workers: self.workers, table_memory_bytes, ..NodeOptions::default() };
+        let mut options = NodeOptions {
+            workers: self.workers,
+            table_memory_bytes,
+            author_secret: Some(self.seed),
+            ..NodeOptions::default()
+        };
         if self.budget_bytes_max.is_some() {
             options.training.target_leaves_per_sub_model = 1;
         }

@@ -18,10 +18,11 @@
 //! had with them.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::collections::hash_map::{DefaultHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farsight_base::Epoch;
 use farsight_protocol::{AuthorId, CALLS_UNANSWERED_MAX, CallId, ErrorCode, ServerError};
 
 #[cfg(injected)]
@@ -37,8 +38,8 @@ const FORGOTTEN_ONE_IN: usize = 16;
 /// The authors of one node's calls.
 pub(crate) struct Authors {
     known: Mutex<Known>,
-    /// Draws their numbers, which nobody else foresees.
-    numbers: RandomState,
+    /// Their numbers are drawn from this, so that nobody else foresees them.
+    secret: u64,
 }
 
 #[derive(Default)]
@@ -95,13 +96,13 @@ impl Noting {
     }
 }
 
-impl Default for Authors {
-    fn default() -> Self {
-        Self { known: Mutex::default(), numbers: RandomState::new() }
-    }
-}
-
 impl Authors {
+    /// None yet. Their numbers follow from `given` and the epoch, if it is given.
+    pub(crate) fn new(given: Option<u64>, epoch: Epoch) -> Self {
+        let secret = given.map_or_else(|| RandomState::new().hash_one(epoch), |given| of(given, epoch));
+        Self { known: Mutex::default(), secret }
+    }
+
     /// A new author.
     pub(crate) fn add(&self) -> AuthorId {
         let mut known = self.lock();
@@ -110,7 +111,7 @@ impl Authors {
         }
         loop {
             known.drawn += 1;
-            let id = AuthorId(self.numbers.hash_one(known.drawn));
+            let id = AuthorId(of(self.secret, known.drawn));
             if !known.authors.contains_key(&id) {
                 let heard = known.next_moment();
                 known.authors.insert(id, Author { heard, ..Author::default() });
@@ -234,6 +235,13 @@ impl Known {
         });
         self.replies_bytes -= bytes;
     }
+}
+
+/// What follows from a secret and something else.
+fn of(secret: u64, other: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (secret, other).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn forgotten(text: &str) -> ServerError {

@@ -74,6 +74,7 @@ impl NodeState {
         // In pools it is one node in all of its lives.
         let own = durable.as_ref().map_or(epoch, |durable| durable.origin());
         let mut options = options.clone();
+        let author_secret = options.author_secret;
         if let Some(durable) = &durable {
             let before_ms = durable.last_change_ms();
             options.unix_time = Arc::new(LaterUnixTime::new(options.unix_time, before_ms));
@@ -82,7 +83,7 @@ impl NodeState {
             listeners,
             tables: Tables::new(own, options, durable.clone()),
             durable,
-            authors: Arc::default(),
+            authors: Arc::new(Authors::new(author_secret, epoch)),
             failure: Arc::default(),
             background: Signal::default(),
             own_pool: Arc::default(),
