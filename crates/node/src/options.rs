@@ -44,8 +44,8 @@ pub struct NodeOptions {
     pub data: Option<DataOptions>,
     /// The clock by which pairs end that have deadlines. Default: the machine's.
     pub unix_time: Arc<dyn UnixTime>,
-    /// What the numbers of its calls' authors are drawn from in each of its lives, where runs have to be alike.
-    /// Clients must not know it. Default: something that nobody knows.
+    /// What the numbers of its calls' authors are drawn from in each of its lives, where runs have to be
+    /// alike. Clients must not know it. Default: something that nobody knows.
     pub author_secret: Option<u64>,
     /// The engines whose tables it can have. Default: those of [`Engines`](farsight_index::Engines).
     pub engines: FindHosting,
