@@ -3,12 +3,14 @@
 //!
 //! Invariant: connection, queue pairs and caches belong to one epoch of the server ([`nodes`]). Whatever is
 //! cached was learned in that epoch, so nothing needs invalidating when a server is started again. The
-//! connection is lost, and the next call makes a new one ([`reconnect`]). There the caches begin empty. Keys
-//! are `u64` here; the facade encodes other kinds.
+//! connection is lost, and the next call makes a new one ([`reconnect`]). There the caches begin empty,
+//! but for those of ROLEX tables whose nodes live in the same epochs. Keys are `u64` here; the facade encodes
+//! other kinds.
 //!
 //! Protocol: rare requests (tables, statistics) go as control calls over a queue pair that the client keeps
-//! behind a lock. A session owns a queue pair of its own and takes no lock. A write whose reply was lost is
-//! reported as [`WriteError::Indeterminate`] and never repeated by itself.
+//! behind a lock. A session owns a queue pair of its own and takes no lock. A write call whose connection was
+//! lost is repeated, and acts once (docs/protocol/repeats.md). One of which no node can tell what became is
+//! [`WriteError::Indeterminate`].
 
 #![forbid(unsafe_code)]
 
