@@ -2,14 +2,15 @@
 
 use farsight_base::LeafNumber;
 use farsight_fabric_sim::EnginePrices;
-use farsight_protocol::{Reply, Request, WriteEntries};
+use farsight_protocol::{CallId, Reply, Request, WriteEntries};
 
 /// A core's time for a call, in picoseconds.
 ///
 /// A bulk load's entries and control requests cost no more than a call: both happen before a run.
 pub(super) fn core_ps(prices: &EnginePrices, request: &[u8], reply: &[u8]) -> u64 {
     let count = |number: usize| number as u64;
-    let work_ps = match Request::decode(request) {
+    let opened = CallId::open(request).and_then(|(_, request)| Request::decode(request));
+    let work_ps = match opened {
         Ok(Request::Get { keys, .. }) => count(keys.len()) * (prices.core_descent_ps + prices.core_pair_ps),
         Ok(Request::Scan { .. }) => {
             let pairs = Reply::decode(reply).ok().and_then(Result::ok).map_or(0, |reply| reply.count);
@@ -43,7 +44,7 @@ fn descents(entries: &WriteEntries<'_>, reply: &[u8]) -> usize {
 mod tests {
     use farsight_fabric_sim::Profile;
     use farsight_protocol::{
-        Direction, ReplyWriter, SentOutcome, TableId, WriteEntry, WriteOperation, WriteOutcome,
+        AuthorId, Direction, ReplyWriter, SentOutcome, TableId, WriteEntry, WriteOperation, WriteOutcome,
     };
 
     use super::*;
@@ -89,5 +90,7 @@ mod tests {
         }
         writer.set(3, 0);
         assert_eq!(core_ps(&prices(), &request, &reply), 1 + 3 * 1_000 + 2 * 10);
+        CallId { author: AuthorId(1), connection: 0, sequence: 1, unanswered: 1 }.enclose(&mut request);
+        assert_eq!(core_ps(&prices(), &request, &reply), 1 + 3 * 1_000 + 2 * 10, "and in an envelope");
     }
 }
