@@ -7,7 +7,8 @@ use farsight_base::LeafNumber;
 use farsight_fabric_shm::raw_client::{RawClient, RawQueue, attach, hello};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    ControlRequest, Direction, Request, SubModelsWanted, TableId, WriteEntries, WriteEntry, WriteOperation,
+    CallId, ControlRequest, Direction, Request, SubModelsWanted, TableId, WriteEntries, WriteEntry,
+    WriteOperation,
 };
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 
@@ -249,7 +250,8 @@ impl Attacker {
             4 => frame = vec![7; 64 << 10],
             _ => frame = fuzz::driver::input(&fuzz::target("request"), &mut self.random),
         }
-        let writes_spared = match Request::decode(&frame) {
+        let opened = CallId::open(&frame).and_then(|(_, request)| Request::decode(request));
+        let writes_spared = match opened {
             Ok(Request::Write { table, .. } | Request::BulkLoad { table, .. }) => table == self.spared,
             // It could make tables without end, and those stay.
             Ok(Request::Control(body)) => {
