@@ -6,6 +6,7 @@ mod bulk_values;
 mod compute_nodes;
 mod conditional;
 mod definitions;
+mod driver;
 mod expiry;
 mod faults;
 mod long_values;
