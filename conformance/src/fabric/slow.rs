@@ -1,4 +1,5 @@
-//! A subject of which suites ask less: a verb wakes two processes, or is simulated.
+//! A subject of which suites ask less: a verb wakes two processes, or is simulated, or each write waits for
+//! another thread.
 
 use farsight_fabric::FabricError;
 

@@ -24,11 +24,11 @@ mod over_tcp {
 mod blocks {
     use super::*;
 
-    farsight_conformance::block_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES));
+    farsight_conformance::block_suite!(PoolStore::durable(Slow(Shm::new()), TABLE_BYTES));
 }
 
 mod blocks_with_deadlines {
     use super::*;
 
-    farsight_conformance::block_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES).with_deadlines());
+    farsight_conformance::block_suite!(PoolStore::durable(Slow(Shm::new()), TABLE_BYTES).with_deadlines());
 }

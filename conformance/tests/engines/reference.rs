@@ -37,7 +37,7 @@ mod over_tcp {
 mod answering_later_over_shared_memory {
     use super::*;
 
-    farsight_conformance::engine_suite!(PoolStore::answering_later(Shm::new(), TABLE_BYTES));
+    farsight_conformance::engine_suite!(PoolStore::answering_later(Slow(Shm::new()), TABLE_BYTES));
 }
 
 mod answering_later_over_tcp {
