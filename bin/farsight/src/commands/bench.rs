@@ -30,6 +30,7 @@ use super::serve::{AckName, Serve, Settings};
 use crate::commands::create::engine;
 use crate::connection::Way;
 use crate::ending;
+use crate::error_text;
 use crate::key_set;
 use crate::results;
 use crate::size;
@@ -621,8 +622,10 @@ impl PinnedServer {
         let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
         let (data, ack) = (self.data, self.ack);
         let served = Serve { settings, prefault, train, data, ack, trusted, lease: None }.serve(guarded);
-        // A failure is told in a file there, to the benchmark if it lives.
-        if served.is_ok() || is_orphan() {
+        // A failure is told in a file there, to the benchmark if it lives. Where nobody reads that this is
+        // ready, its end has begun: the kernel closes what it had open before it leaves its children.
+        let is_unread = served.as_ref().is_err_and(error_text::is_broken_pipe);
+        if served.is_ok() || is_unread || is_orphan() {
             remove_directory_of(&self.socket);
         }
         served
