@@ -89,8 +89,11 @@ fn count<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
     come_and_go(what, store);
 }
 
+/// Counts what its argument names.
+type Case = fn(&str);
+
 /// What is counted, each in a process of its own.
-const CASES: [(&str, fn(&str)); 4] = [
+const CASES: [(&str, Case); 4] = [
     ("XStore over shared memory", |what| count(what, &x_store(Shm::new()))),
     ("XStore over TCP", |what| count(what, &x_store(Tcp::default()))),
     ("ROLEX over shared memory", |what| count(what, &PoolStore::rolex([Shm::new()], TABLE_BYTES))),
