@@ -196,6 +196,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "DropNotKept",
     "RepairedByAnyVersion",
     "TouchedPieceKept",
+    "LeftPieceAdvanced",
     "OldConnectionHeard",
     "AnsweredTooEarly",
 ];

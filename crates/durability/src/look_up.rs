@@ -16,7 +16,7 @@ use crate::{Catalogue, DurabilityError, Record, RecoveredRecord, read_piece};
 /// then those of the log. Files behind the one in which it breaks off are not read.
 ///
 /// # Errors
-/// [`DurabilityError`]: a file is damaged or missing. Others were read before it.
+/// [`DurabilityError`]: a file is damaged or missing, the first one of several. The others were read.
 pub fn look_up(
     disk: &dyn Disk,
     catalogue: &Catalogue,
@@ -35,17 +35,18 @@ pub fn look_up(
         is_over.set(visit(record).is_break());
         Ok(())
     };
-    let mut read = BTreeSet::new();
+    let (mut read, mut outcome) = (BTreeSet::new(), Ok(()));
     for (number, key) in keys {
         let pieces = catalogue.tables.get(number).map_or(&[][..], |table| &table.pieces);
         let Some(piece) = pieces.get(piece_index(pieces, *key)) else { continue };
         if read.insert(piece.number) {
-            read_piece(disk, piece, *number, &mut see)?;
+            outcome = outcome.and(read_piece(disk, piece, *number, &mut see));
         }
         if is_over.get() {
             return Ok(());
         }
     }
     // What is wrong where the log ends may be what is appended now.
-    read_segments(disk, catalogue.first_segment, |_, record| see(record)).map(drop)
+    let log = read_segments(disk, catalogue.first_segment, |_, record| see(record));
+    if is_over.get() { Ok(()) } else { outcome.and(log.map(drop)) }
 }

@@ -111,6 +111,8 @@ pub(crate) struct Durable {
     rounds: Rounds,
     pieces_written: AtomicU64,
     piece_bytes_written: AtomicU64,
+    /// Pieces that the last round has left, for a pair in them is damaged.
+    pieces_left: AtomicU64,
     repaired: AtomicU64,
     unrepaired: AtomicU64,
 }
@@ -140,6 +142,7 @@ impl Durable {
             rounds: Rounds::default(),
             pieces_written: AtomicU64::new(0),
             piece_bytes_written: AtomicU64::new(0),
+            pieces_left: AtomicU64::new(0),
             repaired: AtomicU64::new(0),
             unrepaired: AtomicU64::new(0),
         }))
@@ -205,10 +208,7 @@ impl Durable {
 
     /// Whether the snapshots of a round are made; or why they are not.
     pub(crate) fn are_snapshots_made(&self, round: u64) -> Result<bool, ServerError> {
-        self.rounds.has_ended(round).map_err(|why| {
-            let text = format!("no snapshot was made, and the log keeps all: {why}");
-            ServerError::new(ErrorCode::OutOfResources, text)
-        })
+        self.rounds.has_ended(round).map_err(|why| ServerError::new(ErrorCode::OutOfResources, why))
     }
 
     /// Has damaged pairs repaired that readers have met.
@@ -235,6 +235,7 @@ impl Durable {
             // Relaxed: statistics.
             pieces_written: self.pieces_written.load(Ordering::Relaxed),
             piece_bytes_written: self.piece_bytes_written.load(Ordering::Relaxed),
+            pieces_left: self.pieces_left.load(Ordering::Relaxed),
             repaired: self.repaired.load(Ordering::Relaxed),
             unrepaired: self.unrepaired.load(Ordering::Relaxed),
         }

@@ -21,6 +21,8 @@ farsight_base::bugs! {
     REPAIRED_BY_ANY_VERSION = "RepairedByAnyVersion";
     /// A snapshot leaves a piece as it is to which something was written.
     TOUCHED_PIECE_KEPT = "TouchedPieceKept";
+    /// A piece that was left for a damaged pair counts as one to which nothing was written.
+    LEFT_PIECE_ADVANCED = "LeftPieceAdvanced";
     /// A node does not keep what it answered a call that may be repeated.
     REPLY_NOT_KEPT = "ReplyNotKept";
     /// A node executes calls of a connection that their author has left.

@@ -1,5 +1,7 @@
 //! What the log needs of a table: decided and applied are its writes by one thread, the sequencer.
 
+use std::ops::RangeInclusive;
+
 use farsight_base::{ClientId, LeafNumber};
 use farsight_index_xstore::server::StagedReference;
 use farsight_protocol::{ErrorCode, ServerError, StagedWrite, WriteEntry};
@@ -107,12 +109,17 @@ pub trait LoggedTable: Send + Sync {
         Ok(false)
     }
 
-    /// Hands up to `limit` pairs from the key `from` on to `visit`. Returns the key from which to go on, or
+    /// Hands up to `limit` pairs of these keys to `visit`, in order. Returns the key from which to go on, or
     /// `None` at the end.
     ///
     /// # Errors
     /// [`ServerError`]: they could not be read in time, or one is damaged.
-    fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError>;
+    fn scan(
+        &self,
+        keys: RangeInclusive<u64>,
+        limit: usize,
+        visit: &mut PairVisitor<'_>,
+    ) -> Result<Option<u64>, ServerError>;
 
     /// Begins to load the table, which is empty, with so many pairs, if that is known. Leaves are filled to
     /// their end if the pairs have no room otherwise.

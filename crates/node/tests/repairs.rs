@@ -14,11 +14,12 @@ use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_base::{LeafNumber, RegionId};
 use farsight_durability::disk::SimulatedDisk;
+use farsight_durability::{LogOptions, SnapshotPiece, Store};
 use farsight_fabric::Region;
 use farsight_node::{DataOptions, Node, NodeOptions, PASS_PAUSE};
 use farsight_protocol::{
-    ErrorCode, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind, WriteEntry,
-    WriteOperation,
+    ControlRequest, ErrorCode, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind,
+    WriteEntry, WriteOperation,
 };
 
 const KEYS: u64 = 200;
@@ -144,6 +145,88 @@ fn a_write_of_a_damaged_key_counts() {
     assert_eq!(node.state.stats(node.now).data.expect("a directory").repaired, 0);
 }
 
+/// Bytes of a piece of twenty pairs.
+const PIECE_BYTES: u64 = 20 * (8 + 64);
+
+/// Which piece of the only table has this key.
+fn piece_of(disk: &SimulatedDisk, key: u64) -> SnapshotPiece {
+    let catalogue = Store::read(disk).expect("a catalogue").expect("it is there");
+    catalogue.pieces().copied().filter(|piece| piece.first_key <= key).last().expect("a piece")
+}
+
+/// What is said of the last round of snapshots.
+fn failure_of_round(node: &mut SteppedNode) -> Option<String> {
+    let round = node.state.stats(node.now).data.expect("a directory").snapshot_rounds;
+    let mut frame = Vec::new();
+    Request::control(&mut frame, &ControlRequest::AreSnapshotsMade { round });
+    Reply::decode(&node.call(&frame)).expect("a reply").err().map(|error| error.text)
+}
+
+/// A pair is damaged in memory and in its file, as a seed has it. Rounds of snapshots leave its piece alone,
+/// and the log keeps what was written to that piece. A restart finds all, once the file is whole.
+fn damage_holds_back_its_piece() {
+    let mut random = SplitMix64::fresh();
+    let disk = SimulatedDisk::default();
+    let log = LogOptions { segment_bytes: 16 << 10 };
+    let data = DataOptions { log, piece_bytes: PIECE_BYTES, ..DataOptions::new(Arc::new(disk.clone())) };
+    let options = NodeOptions { table_memory_bytes: 8 << 20, data: Some(data), ..NodeOptions::default() };
+    let mut node = SteppedNode::start(&options);
+    let table = node.create(blocks());
+    let stats = |node: &SteppedNode| node.state.stats(node.now).data.expect("a directory");
+    let put_all = |node: &mut SteppedNode, round: u64, but: Option<u64>| {
+        let keys = (0..KEYS).filter(|key| Some(*key) != but);
+        let pairs: Vec<_> = keys.map(|key| (key, value(key, round))).collect();
+        pairs.chunks(20).for_each(|pairs| put(node, &table, pairs));
+    };
+    put_all(&mut node, 0, None);
+    node.make_snapshots();
+    assert_eq!((stats(&node).pieces, stats(&node).segments), (10, 1));
+
+    // Of these keys no segment is left.
+    let struck = random.below(100);
+    let left = piece_of(&disk, struck);
+    let (file, bit) = (format!("snapshot-{:016x}", left.number), random.below(1024) as usize + 512);
+    disk.flip(&file, bit);
+    damage(&node.host, &value(struck, 0));
+    for round in 1..4 {
+        put_all(&mut node, round, Some(struck));
+        node.make_snapshots();
+        let text = failure_of_round(&mut node).expect("a piece was not written");
+        assert!(text.contains("\"blocks\"") && text.contains(&format!("key {struck}")), "{text}");
+        assert!(text.contains(&format!("keys {} to {}", left.first_key, left.first_key + 19)), "{text}");
+        assert_eq!((stats(&node).pieces_left, stats(&node).unrepaired), (1, 1));
+        assert!(stats(&node).segments > 1, "the log has what was written to the piece");
+        for key in 0..KEYS {
+            let piece = piece_of(&disk, key);
+            assert_eq!(piece == left, (left.first_key..left.first_key + 20).contains(&key), "key {key}");
+            assert!(piece == left || piece.position > left.position, "key {key}");
+        }
+    }
+    let expected = |key: u64| value(key, if key == struck { 0 } else { 3 });
+
+    // The disk reads well again, and the node has crashed.
+    let image = disk.crash(random.next_u64());
+    image.flip(&file, bit);
+    let data = DataOptions { disk: Arc::new(image.clone()), ..options.data.clone().expect("a directory") };
+    let mut later = SteppedNode::start(&NodeOptions { data: Some(data), ..options.clone() });
+    for key in 0..KEYS {
+        assert_eq!(later.stored(&table, key).map(|(_, value)| value), Some(expected(key)), "key {key}");
+    }
+    later.make_snapshots();
+    assert_eq!((stats(&later).pieces_left, stats(&later).segments), (0, 0));
+
+    // As the text says: the key is written again.
+    put(&mut node, &table, &[(struck, value(struck, 3))]);
+    node.make_snapshots();
+    assert_eq!(failure_of_round(&mut node), None);
+    assert_eq!((stats(&node).pieces_left, stats(&node).segments), (0, 1));
+}
+
+#[test]
+fn a_damaged_pair_that_no_file_has_holds_back_its_piece_alone() {
+    damage_holds_back_its_piece();
+}
+
 /// Threads that write, also the damaged keys, beside those that repair. Each reads what it wrote last.
 #[test]
 fn repairs_beside_writers_lose_no_write() {
@@ -220,5 +303,10 @@ mod injected {
     #[test]
     fn a_repair_by_any_version() {
         assert_found(&farsight_node::injected::REPAIRED_BY_ANY_VERSION, damage_comes_back);
+    }
+
+    #[test]
+    fn a_piece_left_for_damage_that_loses_its_log() {
+        assert_found(&farsight_node::injected::LEFT_PIECE_ADVANCED, damage_holds_back_its_piece);
     }
 }

@@ -60,6 +60,8 @@ pub struct DataStats {
     pub pieces_written: u64,
     /// Bytes of keys and values in those.
     pub piece_bytes_written: u64,
+    /// Pieces that the last round left as they were, since a pair in them is damaged and no file has it.
+    pub pieces_left: u64,
     /// Damaged pairs that were repaired by what the directory has of them, since the node began.
     pub repaired: u64,
     /// Damaged pairs of which it has nothing: how often that was found, since the node began.

@@ -59,14 +59,15 @@ impl Repairs {
         (!self.waiting.is_empty()).then(rest)
     }
 
-    /// Repairs what readers have met, if it is time.
-    pub(super) fn step(&mut self, state: &NodeState, durable: &Durable) {
+    /// Repairs what readers have met, if it is time. Returns whether something was found.
+    pub(super) fn step(&mut self, state: &NodeState, durable: &Durable) -> bool {
         self.collect(state);
         if self.rest() != Some(Duration::ZERO) {
-            return;
+            return false;
         }
         let begin = Instant::now();
         let mut wanted = std::mem::take(&mut self.waiting);
+        let count = wanted.len();
         let outcome = repair(&mut wanted, durable);
         self.not_before = Some(Instant::now() + begin.elapsed() * PAUSE_BY_LOOK);
         if let Err(error) = &outcome {
@@ -82,8 +83,10 @@ impl Repairs {
         }
         // Relaxed: statistics.
         durable.unrepaired.fetch_add(wanted.len() as u64, Ordering::Relaxed);
+        let is_found = wanted.len() < count;
         self.beyond_since.get_or_insert(begin);
         self.beyond.append(&mut wanted);
+        is_found
     }
 
     fn collect(&mut self, state: &NodeState) {

@@ -13,13 +13,18 @@
 //!    ended since step 3 began. The ones before are removed.
 //! 5. The catalogue gives pieces that nothing was written to the round's position.
 //! 6. Segments that no piece needs any more are removed.
+//!
+//! A pair in step 3 may be damaged, with no copy in any file. Its piece alone is *left*: it keeps its file,
+//! its mark and its position, hence its part of the log. The round goes on, and says so in the end.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::report::report;
+use farsight_base::sync::Ordering;
 use farsight_durability::{DurabilityError, LogPosition, SnapshotPiece};
-use farsight_protocol::ServerError;
+use farsight_protocol::{ErrorCode, ServerError};
 
 use super::Durable;
 use super::repairs::Repairs;
@@ -41,11 +46,37 @@ pub struct Snapshots {
     repairs: Repairs,
     /// After snapshots that failed, the next ones come no earlier.
     retry_at: Option<Instant>,
+    /// The pieces that the last round left, by table and first key. They were reported.
+    left: BTreeSet<(u32, u64)>,
+}
+
+/// What a round has done so far.
+#[derive(Default)]
+struct Round {
+    written_bytes: u64,
+    /// Pieces to which nothing was written.
+    untouched: Vec<(u32, SnapshotPiece)>,
+    /// Pieces that are left, and why.
+    left: Vec<((u32, u64), String)>,
+}
+
+/// Why a range was not written.
+enum Unwritten {
+    /// One of its pairs is damaged.
+    Damaged(ServerError),
+    /// The round fails.
+    Failed(DurabilityError),
+}
+
+impl From<DurabilityError> for Unwritten {
+    fn from(error: DurabilityError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Snapshots {
     pub(super) fn new(state: Arc<NodeState>, durable: Arc<Durable>) -> Self {
-        Self { state, durable, repairs: Repairs::default(), retry_at: None }
+        Self { state, durable, repairs: Repairs::default(), retry_at: None, left: BTreeSet::new() }
     }
 
     /// Works until `stop`.
@@ -60,7 +91,7 @@ impl Snapshots {
                 continue;
             }
             if let Some(error) = self.step(&|| stop.is_raised()).err().filter(|_| !stop.is_raised()) {
-                report(format_args!("no snapshot was made, and the log keeps all: {error}"));
+                report(not_made(&error.to_string()));
             }
         }
     }
@@ -81,45 +112,61 @@ impl Snapshots {
         }
         self.durable.rounds.begin();
         let taken = self.take(is_over);
-        let failure = taken.as_ref().err().map(ToString::to_string);
-        self.durable.rounds.end(failure.or_else(|| is_over().then(|| "the server ends".to_owned())));
+        let failure = match &taken {
+            Err(error) => Some(not_made(&error.to_string())),
+            Ok(_) if is_over() => Some(not_made("the server ends")),
+            Ok(left) => left.clone(),
+        };
+        self.durable.rounds.end(failure);
         self.retry_at = taken.is_err().then(|| Instant::now() + RETRY_PAUSE);
-        taken
+        taken.map(drop)
     }
 
     /// Makes a snapshot of each table, and removes what nobody needs any more; what is complete when it is
-    /// over stays.
-    fn take(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), DurabilityError> {
+    /// over stays. Returns what it has left, and why.
+    fn take(&mut self, is_over: &dyn Fn() -> bool) -> Result<Option<String>, DurabilityError> {
         let position = self.durable.settle()?;
         let appended_bytes = self.durable.appended_bytes();
         {
             let store = self.durable.store();
             self.durable.touched.retain(|table| store.catalogue().tables.contains_key(&table));
         }
-        let (mut written_bytes, mut untouched) = (0, Vec::new());
+        let mut round = Round::default();
         for table in self.state.tables.all() {
-            written_bytes += self.take_table(&table, position, &mut untouched, is_over)?;
+            self.take_table(&table, position, &mut round, is_over)?;
             if is_over() {
-                return Ok(());
+                return Ok(None);
             }
         }
         let mut store = self.durable.store();
-        store.advance_pieces(position, &untouched)?;
+        store.advance_pieces(position, &round.untouched)?;
         store.remove_segments(position)?;
         drop(store);
-        self.durable.set_next_snapshots(appended_bytes, written_bytes);
-        Ok(())
+        self.durable.set_next_snapshots(appended_bytes, round.written_bytes);
+        Ok(self.end_round(&round))
     }
 
-    /// Writes the pieces of a table that were touched, and notes the others. Returns bytes of their pairs.
+    /// Reports what a round has left and the one before has not. Returns all of it.
+    fn end_round(&mut self, round: &Round) -> Option<String> {
+        for (_, why) in round.left.iter().filter(|(piece, _)| !self.left.contains(piece)) {
+            report(why);
+        }
+        self.left = round.left.iter().map(|(piece, _)| *piece).collect();
+        // Relaxed: statistics.
+        self.durable.pieces_left.store(round.left.len() as u64, Ordering::Relaxed);
+        let reasons: Vec<&str> = round.left.iter().map(|(_, why)| &why[..]).collect();
+        (!reasons.is_empty()).then(|| format!("all was written but: {}", reasons.join("; ")))
+    }
+
+    /// Writes the pieces of a table that were touched, and notes the others.
     fn take_table(
-        &self,
+        &mut self,
         table: &Table,
         position: LogPosition,
-        untouched: &mut Vec<(u32, SnapshotPiece)>,
+        round: &mut Round,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<u64, DurabilityError> {
-        let Some(logged) = table.hosted().logged() else { return Ok(0) };
+    ) -> Result<(), DurabilityError> {
+        let Some(logged) = table.hosted().logged() else { return Ok(()) };
         let id = table.id().0;
         let (pieces, are_touched) = {
             let store = self.durable.store();
@@ -134,21 +181,54 @@ impl Snapshots {
             are_touched
         };
         let (runs, others) = runs(&pieces, &are_touched, self.durable.piece_bytes);
-        untouched.extend(others.into_iter().map(|piece| (id, piece)));
-        let mut bytes = 0;
-        for (index, run) in runs.iter().enumerate() {
-            let taken = self.take_run(table, logged, run, position, is_over);
-            match taken {
-                Ok(Some(run_bytes)) => bytes += run_bytes,
-                taken => {
-                    for Run { first, end, .. } in &runs[index..] {
-                        self.durable.touched.mark_range(id, *first, *end);
-                    }
-                    return taken.map(|_| bytes);
+        round.untouched.extend(others.into_iter().map(|piece| (id, piece)));
+        let mut runs = VecDeque::from(runs);
+        while let Some(run) = runs.pop_front() {
+            let unwritten = match self.take_run(table, logged, &run, position, is_over) {
+                Ok(Some(bytes)) => {
+                    round.written_bytes += bytes;
+                    continue;
                 }
+                Ok(None) => None,
+                Err(Unwritten::Failed(error)) => Some(error),
+                // The files may have the pair. There is a pause between two looks, so this has an end.
+                Err(Unwritten::Damaged(_)) if self.repairs.step(&self.state, &self.durable) => {
+                    runs.push_front(run);
+                    continue;
+                }
+                Err(Unwritten::Damaged(error)) => {
+                    let singles = run.single_pieces(self.durable.piece_bytes);
+                    if singles.is_empty() {
+                        self.leave(table, &run, &error, round);
+                    }
+                    singles.into_iter().rev().for_each(|single| runs.push_front(single));
+                    continue;
+                }
+            };
+            for run in [run].iter().chain(&runs) {
+                self.durable.touched.mark_range(id, run.first, run.end);
             }
+            return unwritten.map_or(Ok(()), Err);
         }
-        Ok(bytes)
+        Ok(())
+    }
+
+    /// Leaves a piece as it is, of which a pair is damaged.
+    fn leave(&self, table: &Table, run: &Run, error: &ServerError, round: &mut Round) {
+        let id = table.id().0;
+        #[cfg(injected)]
+        if crate::injected::LEFT_PIECE_ADVANCED.is_injected() {
+            round.untouched.extend(run.former.iter().map(|piece| (id, *piece)));
+        }
+        self.durable.touched.mark_range(id, run.first, run.end);
+        let why = format!(
+            "the piece of table {:?} with the keys {} to {} stays as it was, and the log is kept for it: {}",
+            table.name().get(),
+            run.first,
+            run.last(),
+            error.text
+        );
+        round.left.push(((id, run.first), why));
     }
 
     /// Writes the pieces of a range anew. `None` if it is over before that is done, or the table has others
@@ -160,23 +240,26 @@ impl Snapshots {
         run: &Run,
         position: LogPosition,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<u64>, DurabilityError> {
+    ) -> Result<Option<u64>, Unwritten> {
         let durable = &*self.durable;
         let take_number = || durable.store().take_snapshot_number();
         let mut writer = durable.begin_snapshot(table.id().0, run.first, run.cut_bytes);
-        let is_in = |key: u64| run.end.is_none_or(|end| key < end);
+        let last = run.last();
         let mut next = Some(run.first);
-        while let Some(from) = next.filter(|key| is_in(*key)) {
+        while let Some(from) = next {
             if is_over() {
                 return Ok(None);
             }
             let mut written = Ok(());
-            let scanned = logged.scan(from, SCAN_PAIRS, &mut |key, version, value| {
-                if written.is_ok() && is_in(key) {
+            let scanned = logged.scan(from..=last, SCAN_PAIRS, &mut |key, version, value| {
+                if written.is_ok() {
                     written = writer.push(take_number, version, key, value);
                 }
             });
-            next = scanned.map_err(|error| refused(table, &error))?;
+            next = scanned.map_err(|error| match error.code {
+                ErrorCode::Damaged => Unwritten::Damaged(error),
+                _ => Unwritten::Failed(refused(table, &error)),
+            })?;
             written?;
         }
         let version_max = logged.version_max();
@@ -199,6 +282,30 @@ struct Run {
     cut_bytes: u64,
 }
 
+impl Run {
+    /// These neighbours, of which the last one goes to `end`.
+    fn of(former: &[SnapshotPiece], end: Option<u64>, piece_bytes: u64) -> Self {
+        let bytes: u64 = former.iter().map(|piece| piece.pair_bytes).sum();
+        let first = former.first().map_or(0, |piece| piece.first_key);
+        Self { first, end, former: former.to_vec(), cut_bytes: cut_bytes(bytes, piece_bytes) }
+    }
+
+    /// The greatest key that belongs to it.
+    fn last(&self) -> u64 {
+        self.end.map_or(u64::MAX, |end| end.saturating_sub(1))
+    }
+
+    /// Each of its pieces as a range of its own; none if it is one piece already.
+    fn single_pieces(&self, piece_bytes: u64) -> Vec<Self> {
+        if self.former.len() < 2 {
+            return Vec::new();
+        }
+        let ends = self.former.iter().skip(1).map(|piece| Some(piece.first_key)).chain([self.end]);
+        let pieces = self.former.chunks(1).zip(ends);
+        pieces.map(|(piece, end)| Self::of(piece, end, piece_bytes)).collect()
+    }
+}
+
 /// What is to be written of these pieces, the oldest first, and what stays. A table without pieces is written
 /// as a whole. A neighbour that is so small that both are half a piece is written along: pieces merge so.
 fn runs(pieces: &[SnapshotPiece], are_touched: &[bool], piece_bytes: u64) -> (Vec<Run>, Vec<SnapshotPiece>) {
@@ -216,15 +323,10 @@ fn runs(pieces: &[SnapshotPiece], are_touched: &[bool], piece_bytes: u64) -> (Ve
     let mut begin = 0;
     for run in are_written.chunk_by(|one, next| one == next) {
         let end = begin + run.len();
-        let former = pieces[begin..end].to_vec();
+        let former = &pieces[begin..end];
         if run[0] {
-            let bytes: u64 = former.iter().map(|piece| piece.pair_bytes).sum();
-            runs.push(Run {
-                first: former[0].first_key,
-                end: pieces.get(end).map(|piece| piece.first_key),
-                former,
-                cut_bytes: cut_bytes(bytes, piece_bytes),
-            });
+            let end_key = pieces.get(end).map(|piece| piece.first_key);
+            runs.push(Run::of(former, end_key, piece_bytes));
         } else {
             others.extend(former);
         }
@@ -239,6 +341,11 @@ fn runs(pieces: &[SnapshotPiece], are_touched: &[bool], piece_bytes: u64) -> (Ve
 fn cut_bytes(bytes: u64, piece_bytes: u64) -> u64 {
     let bytes = bytes.saturating_add(bytes / 8);
     (bytes / bytes.div_ceil(piece_bytes.max(1)).max(1) + 1).max(piece_bytes / 2).min(piece_bytes)
+}
+
+/// What is said of a round that has failed.
+fn not_made(why: &str) -> String {
+    format!("no snapshot was made, and the log keeps all: {why}")
 }
 
 fn refused(table: &Table, error: &ServerError) -> DurabilityError {

@@ -1,10 +1,10 @@
 //! What the log needs of an XStore table: of values of one size, or of any length.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 
 use farsight_base::{ClientId, LeafNumber};
 use farsight_index::{LeafFormat, Pair, Pairs};
-use farsight_index_xstore::server::{BlockRoom, BlockTree, StagedReference, WriteError};
+use farsight_index_xstore::server::{BlockReadError, BlockRoom, BlockTree, StagedReference, WriteError};
 use farsight_protocol::{Direction, ServerError, StagedWrite, WriteEntry};
 
 use super::block_part::BlockPart;
@@ -62,16 +62,21 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
         applied.map(|applied| applied.is_hinted).map_err(|error| self.refused(&error))
     }
 
-    fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError> {
+    fn scan(
+        &self,
+        keys: RangeInclusive<u64>,
+        limit: usize,
+        visit: &mut PairVisitor<'_>,
+    ) -> Result<Option<u64>, ServerError> {
         let mut pairs = Pairs::default();
         pairs.reset(self.value_bytes);
-        let scanned = self.tree.scan(Direction::Ascending, from, limit, &mut pairs);
+        let scanned = self.tree.scan(Direction::Ascending, *keys.start(), limit, &mut pairs);
         let next = scanned.map_err(|error| self.contended(&error))?;
-        for index in 0..pairs.len() {
-            let Pair { key, version, value } = pairs.pair(index);
+        let found = (0..pairs.len()).map(|index| pairs.pair(index));
+        for Pair { key, version, value } in found.take_while(|pair| keys.contains(&pair.key)) {
             visit(key, version, value);
         }
-        Ok(next)
+        Ok(next.filter(|key| keys.contains(key)))
     }
 
     fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
@@ -172,13 +177,27 @@ impl LoggedTable for BlockPart {
         repaired.map_err(|error| self.refused_block(&error))
     }
 
-    fn scan(&self, from: u64, limit: usize, visit: &mut PairVisitor<'_>) -> Result<Option<u64>, ServerError> {
+    fn scan(
+        &self,
+        keys: RangeInclusive<u64>,
+        limit: usize,
+        visit: &mut PairVisitor<'_>,
+    ) -> Result<Option<u64>, ServerError> {
         let mut room = BlockRoom::default();
+        let (from, last) = keys.into_inner();
         let scanned = self.tree.scan(Direction::Ascending, from, limit, &mut room, |key, version, value| {
+            if key > last {
+                return ControlFlow::Break(());
+            }
             visit(key, version, value);
             ControlFlow::Continue(())
         });
-        scanned.map_err(|error| self.refused_read(&error))
+        let next = match scanned {
+            // Pairs come in order: all of the range were visited before this one.
+            Err(BlockReadError::Damaged { key, .. }) if key > last => None,
+            scanned => scanned.map_err(|error| self.refused_read(&error))?,
+        };
+        Ok(next.filter(|key| *key <= last))
     }
 
     fn begin_load(&self, pairs: Option<u64>) -> Result<Box<dyn VersionedLoad>, ServerError> {
