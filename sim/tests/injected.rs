@@ -197,6 +197,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "RepairedByAnyVersion",
     "TouchedPieceKept",
     "LeftPieceAdvanced",
+    "FramesNotChained",
     "OldConnectionHeard",
     "AnsweredTooEarly",
 ];

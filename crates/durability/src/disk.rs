@@ -28,6 +28,11 @@ pub trait Disk: Send + Sync {
     /// [`io::ErrorKind::WouldBlock`] if another one does.
     fn lock(&self) -> io::Result<()>;
 
+    /// How many threads shall read files at once; one where the order of reads has to be that of the calls.
+    fn readers(&self) -> usize {
+        1
+    }
+
     /// The names of all files.
     ///
     /// # Errors

@@ -70,6 +70,7 @@ pub struct Frame<'a> {
     /// Its own.
     pub checksum: u32,
     records: u32,
+    bytes: u64,
     body: &'a [u8],
 }
 
@@ -198,6 +199,7 @@ impl<'a> Frame<'a> {
             previous_checksum: word(fifth) as u32,
             checksum: got,
             records: (word(fifth) >> 32) as u32,
+            bytes: needed as u64,
             body,
         })
     }
@@ -216,7 +218,12 @@ impl<'a> Frame<'a> {
     /// Bytes of the whole frame.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (FRAME_HEADER_BYTES + self.body.len()) as u64
+        self.bytes
+    }
+
+    /// What it says of itself, without its records.
+    pub(crate) fn head(&self) -> Frame<'static> {
+        Frame { body: &[], ..*self }
     }
 
     /// Records in it.

@@ -9,6 +9,8 @@ farsight_base::bugs! {
     SEGMENT_REMOVED_EARLY = "SegmentRemovedEarly";
     /// Segments are removed that one of a table's pieces needs, once its newest does not.
     OLD_PIECE_FORGOTTEN = "OldPieceForgotten";
+    /// Recovery takes frames of a piece in whatever order they stand there.
+    FRAMES_NOT_CHAINED = "FramesNotChained";
     /// Recovery forgets the versions of the log.
     VERSION_REUSED = "VersionReused";
     /// A backup does not look whether its catalogue still counts.

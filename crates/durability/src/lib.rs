@@ -26,6 +26,7 @@ mod frame;
 pub mod injected;
 mod log;
 mod look_up;
+mod piece_readers;
 mod reader;
 mod recovery;
 mod restore;

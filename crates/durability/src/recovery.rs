@@ -7,16 +7,21 @@
 //!    version counts, so pairs that the snapshot has already are no matter.
 //! 3. What does not count at the log's end is cut. A crash before that leaves the same to do.
 //!
-//! One thread reads and checks, another takes in what was read, a few batches behind. The tables see the
+//! One thread walks along the files, and another takes in what was read, a few batches behind. Frames of
+//! pieces are read by [more of them](crate::piece_readers), as many as the disk wants. The tables see the
 //! same in the same order as they would from one.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use crate::disk::SECTOR_BYTES;
 use crate::error::disk_error;
-use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, Store, read_log, read_piece};
+use crate::piece_readers::{FrameToCome, PieceReaders};
+use crate::snapshot::{PieceChain, PieceFile};
+use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, SnapshotPiece, Store, read_log};
 
 /// Batches that were read and not taken in yet, at most.
 const WAITING_MAX: usize = 8;
@@ -62,7 +67,10 @@ pub struct Recovered {
 /// One thing that is told.
 enum Told {
     Table(u32, CatalogueTable),
-    Pairs(RecordBatch),
+    Piece(Arc<PieceFile>),
+    /// The next frame of the piece told last.
+    Frame(FrameToCome),
+    EndOfPiece,
     EndOfPairs,
     Records(RecordBatch),
 }
@@ -75,30 +83,92 @@ pub fn recover(store: &Store, into: &mut dyn Recovering) -> Result<Recovered, Du
     let (sender, receiver) = sync_channel(WAITING_MAX);
     let recovered = thread::scope(|scope| {
         let thread = thread::Builder::new().name("recovery".into());
-        let taking = thread.spawn_scoped(scope, move || take_in(&receiver, into));
+        let taking = Taking::new(into);
+        let taking = thread.spawn_scoped(scope, move || taking.take_in(&receiver));
         let taking = taking.map_err(disk_error("starting a thread for", store.disk().place("")))?;
-        let read = Reading { store, sender, batch: RecordBatch::default() }.read();
+        let readers = PieceReaders::start(scope, &**store.disk());
+        let read = readers
+            .and_then(|readers| Reading { store, sender, readers, batch: RecordBatch::default() }.read());
         let taken = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
-        taken.and(read)
+        let (of_pairs, mut recovered) = taken.and_then(|of_pairs| Ok((of_pairs, read?)))?;
+        for (table, version) in of_pairs {
+            let known = recovered.version_max.entry(table).or_insert(0);
+            *known = version.max(*known);
+        }
+        Ok(recovered)
     })?;
     store.cut(&recovered.end)?;
     Ok(recovered)
 }
 
-/// Takes in what is read, until the end or until something is refused.
-fn take_in(told: &Receiver<Told>, into: &mut dyn Recovering) -> Result<(), DurabilityError> {
-    told.iter().try_for_each(|told| match told {
-        Told::Table(number, table) => into.table(number, &table),
-        Told::Pairs(batch) => into.pairs(&batch),
-        Told::EndOfPairs => into.end_of_pairs(),
-        Told::Records(batch) => into.records(&batch),
-    })
+/// What takes in what was read.
+struct Taking<'r> {
+    into: &'r mut dyn Recovering,
+    table: u32,
+    /// The piece told last, and how much of it was taken in.
+    piece: Option<(Arc<PieceFile>, PieceChain)>,
+    /// The greatest version of the pairs of each table.
+    version_max: BTreeMap<u32, u64>,
+    /// A bug is injected for the thread that recovers, which is not this one.
+    #[cfg(injected)]
+    takes_any_order: bool,
+}
+
+impl<'r> Taking<'r> {
+    fn new(into: &'r mut dyn Recovering) -> Self {
+        Self {
+            into,
+            table: 0,
+            piece: None,
+            version_max: BTreeMap::new(),
+            #[cfg(injected)]
+            takes_any_order: crate::injected::FRAMES_NOT_CHAINED.is_injected(),
+        }
+    }
+
+    /// Takes in what is read, until the end or until something is refused. Returns the greatest version of
+    /// the pairs of each table.
+    fn take_in(mut self, told: &Receiver<Told>) -> Result<BTreeMap<u32, u64>, DurabilityError> {
+        told.iter().try_for_each(|told| match told {
+            Told::Table(number, table) => {
+                self.table = number;
+                self.into.table(number, &table)
+            }
+            Told::Piece(file) => {
+                self.piece = Some((file, PieceChain::default()));
+                Ok(())
+            }
+            Told::Frame(frame) => self.frame(&frame),
+            Told::EndOfPiece => {
+                let (file, chain) = self.piece.take().expect("a piece was told");
+                file.check_end(&chain)
+            }
+            Told::EndOfPairs => self.into.end_of_pairs(),
+            Told::Records(batch) => self.into.records(&batch),
+        })?;
+        Ok(self.version_max)
+    }
+
+    fn frame(&mut self, frame: &FrameToCome) -> Result<(), DurabilityError> {
+        let (file, chain) = self.piece.as_mut().expect("a piece was told");
+        let frame = frame.recv().expect("readers answer, or panic")?;
+        let checked = file.check(&frame.head, chain);
+        #[cfg(injected)]
+        let checked = if self.takes_any_order { Ok(()) } else { checked };
+        checked?;
+        self.into.pairs(&frame.records?)?;
+        chain.go_on(&frame.head);
+        let known = self.version_max.entry(self.table).or_insert(0);
+        *known = frame.version_max.max(*known);
+        Ok(())
+    }
 }
 
 /// A directory that is read.
 struct Reading<'s> {
     store: &'s Store,
     sender: SyncSender<Told>,
+    readers: PieceReaders,
     /// What was read last, and not told.
     batch: RecordBatch,
 }
@@ -110,15 +180,11 @@ impl Reading<'_> {
         for (number, table) in &catalogue.tables {
             self.tell(Told::Table(*number, table.clone()))?;
             for piece in &table.pieces {
-                let mut greatest = piece.version_max;
-                read_piece(&**self.store.disk(), piece, *number, |record| {
-                    greatest = greatest.max(record.block.version());
-                    self.push(record, Told::Pairs)
-                })?;
-                let known = version_max.entry(*number).or_insert(0);
-                *known = greatest.max(*known);
+                self.read_piece(piece, *number)?;
             }
-            self.flush(Told::Pairs)?;
+            if let Some(greatest) = table.pieces.iter().map(|piece| piece.version_max).max() {
+                version_max.insert(*number, greatest);
+            }
             self.tell(Told::EndOfPairs)?;
         }
         let mut records = 0;
@@ -130,31 +196,40 @@ impl Reading<'_> {
             records += 1;
             #[cfg(injected)]
             if crate::injected::VERSION_REUSED.is_injected() {
-                return self.push(record, Told::Records);
+                return self.push(record);
             }
             let greatest = version_max.entry(record.table).or_insert(0);
             *greatest = record.block.version().max(*greatest);
-            self.push(record, Told::Records)
+            self.push(record)
         })?;
-        self.flush(Told::Records)?;
+        self.flush()?;
         Ok(Recovered { end, records, version_max })
     }
 
-    fn push(
-        &mut self,
-        record: Record<'_>,
-        told: impl FnOnce(RecordBatch) -> Told,
-    ) -> Result<(), DurabilityError> {
-        self.batch.push(record);
-        if self.batch.is_full() { self.flush(told) } else { Ok(()) }
+    /// Has the frames of a piece read. What its headers say is believed until the taker has checked it.
+    fn read_piece(&self, piece: &SnapshotPiece, table: u32) -> Result<(), DurabilityError> {
+        let file = Arc::new(PieceFile::open(&**self.store.disk(), piece, table)?);
+        self.tell(Told::Piece(Arc::clone(&file)))?;
+        let mut at = 0;
+        for _ in 0..piece.frames {
+            let frame_bytes = file.frame_bytes(at)?;
+            self.tell(Told::Frame(self.readers.read(&file, at, frame_bytes)?))?;
+            at += frame_bytes.next_multiple_of(SECTOR_BYTES as u64);
+        }
+        self.tell(Told::EndOfPiece)
     }
 
-    fn flush(&mut self, told: impl FnOnce(RecordBatch) -> Told) -> Result<(), DurabilityError> {
+    fn push(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
+        self.batch.push(record);
+        if self.batch.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), DurabilityError> {
         if self.batch.is_empty() {
             return Ok(());
         }
         let batch = std::mem::take(&mut self.batch);
-        self.tell(told(batch))
+        self.tell(Told::Records(batch))
     }
 
     fn tell(&self, told: Told) -> Result<(), DurabilityError> {

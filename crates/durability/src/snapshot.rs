@@ -224,58 +224,121 @@ pub fn read_piece(
     table: u32,
     mut visit: impl FnMut(Record<'_>) -> Result<(), DurabilityError>,
 ) -> Result<(), DurabilityError> {
-    let file_name = file_name(piece.number);
-    let place = disk.place(&file_name);
-    let file = disk.open(&file_name).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            DurabilityError::Missing { file: place.clone(), why: "the catalogue names it" }
+    let file = PieceFile::open(disk, piece, table)?;
+    let (mut bytes, mut chain) = (Vec::new(), PieceChain::default());
+    for _ in 0..piece.frames {
+        let frame = file.read_frame(chain.at, file.frame_bytes(chain.at)?, &mut bytes)?;
+        file.check(&frame, &chain)?;
+        file.visit(chain.at, &frame, &mut visit)?;
+        chain.go_on(&frame);
+    }
+    file.check_end(&chain)
+}
+
+/// A complete piece, open to be read.
+pub(crate) struct PieceFile {
+    file: Box<dyn DiskFile>,
+    place: String,
+    piece: SnapshotPiece,
+    table: u32,
+}
+
+/// How far a piece was read, and checked, in its order.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PieceChain {
+    /// Where the next frame begins.
+    pub at: u64,
+    number: u64,
+    checksum: u32,
+}
+
+impl PieceChain {
+    /// This frame was the next one.
+    pub(crate) fn go_on(&mut self, frame: &Frame<'_>) {
+        self.at += frame.bytes().next_multiple_of(SECTOR_BYTES as u64);
+        (self.number, self.checksum) = (frame.number, frame.checksum);
+    }
+}
+
+impl PieceFile {
+    pub(crate) fn open(disk: &dyn Disk, piece: &SnapshotPiece, table: u32) -> Result<Self, DurabilityError> {
+        let file_name = file_name(piece.number);
+        let place = disk.place(&file_name);
+        let file = disk.open(&file_name).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                DurabilityError::Missing { file: place.clone(), why: "the catalogue names it" }
+            }
+            _ => disk_error("opening", place.clone())(error),
+        })?;
+        Ok(Self { file, place, piece: *piece, table })
+    }
+
+    /// Bytes of the frame that begins at `at`, by its header and as far as the file has them.
+    pub(crate) fn frame_bytes(&self, at: u64) -> Result<u64, DurabilityError> {
+        let read = || {
+            let rest = self.file.length_bytes()?.saturating_sub(at);
+            let mut header = [0; FRAME_HEADER_BYTES];
+            if rest < FRAME_HEADER_BYTES as u64 {
+                return Ok(0);
+            }
+            self.file.read_at(at, &mut header)?;
+            Ok(Frame::bytes_said(&header).min(rest))
+        };
+        read().map_err(disk_error("reading", self.place.clone()))
+    }
+
+    /// Reads the frame of so many bytes that begins at `at`. Whether it belongs there is not known yet.
+    pub(crate) fn read_frame<'b>(
+        &self,
+        at: u64,
+        frame_bytes: u64,
+        into: &'b mut Vec<u8>,
+    ) -> Result<Frame<'b>, DurabilityError> {
+        into.clear();
+        into.resize(frame_bytes as usize, 0);
+        if frame_bytes > 0 {
+            self.file.read_at(at, into).map_err(disk_error("reading", self.place.clone()))?;
         }
-        _ => disk_error("opening", place.clone())(error),
-    })?;
-    let mut bytes = Vec::new();
-    let mut at = 0;
-    let mut checksum = 0;
-    let damaged = |at: u64, fault| DurabilityError::Damaged {
-        file: place.clone(),
-        offset: at,
-        table: Some(table),
-        fault,
-    };
-    for number in 1..=piece.frames {
-        read_frame(&*file, at, &mut bytes).map_err(disk_error("reading", place.clone()))?;
-        let frame = Frame::parse(&bytes);
-        let frame = frame.and_then(|frame| frame.check(number, piece.number, checksum).map(|()| frame));
-        let frame = frame.map_err(|fault| damaged(at, fault))?;
+        Frame::parse(into).map_err(|fault| self.damaged(at, fault))
+    }
+
+    /// Refuses a frame that does not go on with what was read.
+    pub(crate) fn check(&self, frame: &Frame<'_>, chain: &PieceChain) -> Result<(), DurabilityError> {
+        let checked = frame.check(chain.number + 1, self.piece.number, chain.checksum);
+        checked.map_err(|fault| self.damaged(chain.at, fault))
+    }
+
+    /// Hands the records of the frame at `at` to `visit`.
+    pub(crate) fn visit(
+        &self,
+        at: u64,
+        frame: &Frame<'_>,
+        mut visit: impl FnMut(Record<'_>) -> Result<(), DurabilityError>,
+    ) -> Result<(), DurabilityError> {
         let visited = frame.visit(|record| {
-            let (expected, got) = (table.into(), record.table.into());
+            let (expected, got) = (self.table.into(), record.table.into());
             if expected != got {
-                return Err(damaged(at, FrameFault::Field { what: "table of the record", expected, got }));
+                let fault = FrameFault::Field { what: "table of the record", expected, got };
+                return Err(self.damaged(at, fault));
             }
             visit(record)
         });
         visited.map_err(|fault| match fault {
-            RecordFault::Fault { fault, .. } => damaged(at, fault),
+            RecordFault::Fault { fault, .. } => self.damaged(at, fault),
             RecordFault::Refused(error) => error,
-        })?;
-        checksum = frame.checksum;
-        at += frame.bytes().next_multiple_of(SECTOR_BYTES as u64);
+        })
     }
-    let (expected, got) = (piece.checksum.into(), checksum.into());
-    if expected == got {
-        return Ok(());
-    }
-    Err(damaged(at, FrameFault::Field { what: "checksum of the last frame", expected, got }))
-}
 
-/// Reads the frame that begins at `at`, as far as the file has it.
-fn read_frame(file: &dyn DiskFile, at: u64, into: &mut Vec<u8>) -> std::io::Result<()> {
-    let rest = file.length_bytes()?.saturating_sub(at);
-    let mut header = [0; FRAME_HEADER_BYTES];
-    into.clear();
-    if rest < FRAME_HEADER_BYTES as u64 {
-        return Ok(());
+    /// Refuses a piece that ends otherwise than the catalogue says.
+    pub(crate) fn check_end(&self, chain: &PieceChain) -> Result<(), DurabilityError> {
+        let (expected, got) = (self.piece.checksum.into(), chain.checksum.into());
+        if expected == got {
+            return Ok(());
+        }
+        Err(self.damaged(chain.at, FrameFault::Field { what: "checksum of the last frame", expected, got }))
     }
-    file.read_at(at, &mut header)?;
-    into.resize(Frame::bytes_said(&header).min(rest) as usize, 0);
-    file.read_at(at, into)
+
+    fn damaged(&self, offset: u64, fault: FrameFault) -> DurabilityError {
+        DurabilityError::Damaged { file: self.place.clone(), offset, table: Some(self.table), fault }
+    }
 }

@@ -5,6 +5,7 @@ mod backups;
 mod crash_model;
 mod damage;
 mod pieces;
+mod readers;
 
 use crash_model::{Durability, Outcome, Program, seed};
 use farsight_durability::disk::{Fault, SimulatedDisk};
@@ -114,6 +115,11 @@ mod injected {
     #[test]
     fn a_backup_whose_catalogue_is_not_read_again() {
         assert_found(&injected::CATALOGUE_READ_ONCE, backups::beside_programs);
+    }
+
+    #[test]
+    fn frames_of_a_piece_in_any_order() {
+        assert_found(&injected::FRAMES_NOT_CHAINED, readers::tell_the_same);
     }
 
     #[test]

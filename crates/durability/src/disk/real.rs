@@ -2,9 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZero;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -15,6 +17,9 @@ use crate::error::disk_error;
 
 /// The file whose lock says that a process uses the directory.
 const LOCK: &str = "lock";
+
+/// Threads that read at once, at most: as many are ahead of one that fills tables.
+const READERS_MAX: usize = 4;
 
 /// A directory.
 #[derive(Debug)]
@@ -60,6 +65,10 @@ impl Disk for RealDisk {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Ok(())
+    }
+
+    fn readers(&self) -> usize {
+        available_parallelism().map_or(1, NonZero::get).min(READERS_MAX)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

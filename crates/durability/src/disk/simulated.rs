@@ -47,6 +47,8 @@ struct State {
     faults: Vec<Fault>,
     operations: u64,
     syncs: u64,
+    /// Threads that read at once, but for one.
+    more_readers: usize,
 }
 
 #[derive(Clone, Default)]
@@ -96,6 +98,11 @@ impl SimulatedDisk {
         let mut state = self.state();
         state.faults = faults.to_vec();
         state.operations = 0;
+    }
+
+    /// Lets so many threads read at once. With more than one, the order of operations is anybody's.
+    pub fn set_readers(&self, readers: usize) {
+        self.state().more_readers = readers.saturating_sub(1);
     }
 
     /// What a machine finds that starts again after a crash now.
@@ -239,6 +246,10 @@ impl Disk for SimulatedDisk {
 
     fn lock(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn readers(&self) -> usize {
+        1 + self.state().more_readers
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
