@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ages;
 mod archive;
 mod arguments;
 mod commands;

@@ -32,6 +32,14 @@ pub struct LogEnd {
     pub cut: Option<Cut>,
 }
 
+impl LogEnd {
+    /// Behind the last frame.
+    #[must_use]
+    pub fn position(&self) -> LogPosition {
+        LogPosition { segment: self.segment, offset: self.offset }
+    }
+}
+
 /// The end of a segment that does not count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {

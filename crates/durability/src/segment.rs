@@ -5,7 +5,7 @@
 //! of another.
 
 use crate::DATA_FORMAT_VERSION;
-use crate::disk::SECTOR_BYTES;
+use crate::disk::{Disk, SECTOR_BYTES};
 use crate::frame::FrameFault;
 
 /// The first word of a segment.
@@ -43,6 +43,13 @@ pub(crate) enum HeaderFault {
     OtherFormat(u32),
     /// It is none.
     Fault(FrameFault),
+}
+
+/// Bytes of the log from segment `first` on to `end`: what a recovery would read.
+pub fn log_bytes(disk: &dyn Disk, first: u64, end: LogPosition) -> u64 {
+    // One that a round of snapshots removes meanwhile counts no more.
+    let length = |number| disk.open(&file_name(number)).and_then(|file| file.length_bytes()).unwrap_or(0);
+    (first..end.segment).map(length).sum::<u64>() + end.offset
 }
 
 /// The name of the segment of this number.

@@ -213,6 +213,27 @@ impl Drop for PieceWriter {
     }
 }
 
+/// When files of pieces were written, in milliseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PieceTimes {
+    /// The oldest one.
+    pub oldest_ms: u64,
+    /// The one in the middle; of an even count, the later of both.
+    pub median_ms: u64,
+}
+
+impl PieceTimes {
+    /// Those of these pieces; `None` without any, or on a disk that keeps no such times.
+    pub fn of(disk: &dyn Disk, pieces: &[SnapshotPiece]) -> Option<Self> {
+        // A piece that was replaced meanwhile has no file any more.
+        let changed = pieces.iter().filter_map(|piece| disk.changed_ms(&file_name(piece.number)).ok()?);
+        let mut changed: Vec<u64> = changed.collect();
+        changed.sort_unstable();
+        let median_ms = *changed.get(changed.len() / 2)?;
+        Some(Self { oldest_ms: changed[0], median_ms })
+    }
+}
+
 /// Reads a complete piece of the snapshot of `table`, and hands each record to `visit`, in the order of the
 /// keys.
 ///
@@ -340,5 +361,43 @@ impl PieceFile {
 
     fn damaged(&self, offset: u64, fault: FrameFault) -> DurabilityError {
         DurabilityError::Damaged { file: self.place.clone(), offset, table: Some(self.table), fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::disk::{RealDisk, SimulatedDisk};
+
+    #[test]
+    fn times_are_those_of_the_files() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = RealDisk::make(directory.path()).expect("a disk");
+        let piece = |number| SnapshotPiece {
+            number,
+            first_key: 0,
+            position: LogPosition::default(),
+            version_max: 0,
+            frames: 0,
+            checksum: 0,
+            pairs: 0,
+            pair_bytes: 0,
+        };
+        for (number, seconds) in (0..).zip([50, 10, 40, 20]) {
+            let file = File::create(directory.path().join(file_name(number))).expect("a file");
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).expect("its time");
+        }
+        let times = |disk: &dyn Disk, numbers: &[u64]| {
+            let pieces: Vec<SnapshotPiece> = numbers.iter().copied().map(piece).collect();
+            PieceTimes::of(disk, &pieces).map(|times| (times.oldest_ms, times.median_ms))
+        };
+        assert_eq!(times(&disk, &[0, 1, 2]), Some((10_000, 40_000)));
+        assert_eq!(times(&disk, &[0, 1, 2, 3]), Some((10_000, 40_000)));
+        assert_eq!(times(&disk, &[0, 9]), Some((50_000, 50_000)), "one is gone");
+        assert_eq!(times(&disk, &[]), None);
+        assert_eq!(times(&SimulatedDisk::default(), &[0]), None);
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, RealDisk};
 use farsight_durability::{
-    Archive, Backup, DirectoryArchive, DurabilityError, Store, back_up, read_log, read_piece, restore,
+    Archive, Backup, DirectoryArchive, DurabilityError, PieceTimes, Store, back_up, log_bytes, read_log,
+    read_piece, restore,
 };
 use farsight_layout::Deadline;
 use farsight_protocol::{KeyKind, TableLayout, ValueKind};
@@ -22,6 +23,8 @@ pub struct DataReport {
     pub place: Option<(usize, usize)>,
     /// Segments of the log that a server would read.
     pub segments: u64,
+    /// Bytes of those.
+    pub replay_bytes: u64,
     /// The file and the byte from which on the log's end does not count, where something stands there.
     pub cut: Option<(String, u64)>,
 }
@@ -39,6 +42,10 @@ pub struct DataTable {
     pub values: Option<ValueKind>,
     /// Pairs of its snapshot; `None` without one.
     pub snapshot_pairs: Option<u64>,
+    /// When the oldest piece of its snapshot was written, in milliseconds since 1970, if its file says so.
+    pub oldest_piece_ms: Option<u64>,
+    /// The same of the piece in the middle, by age.
+    pub median_piece_ms: Option<u64>,
     /// Records of the log that a server would apply.
     pub records: u64,
 }
@@ -84,12 +91,15 @@ pub fn read_data(
             read_piece(&*disk, piece, *id, |_| Ok(()))?;
         }
         let definition = TableLayout::from_bytes(&table.definition).ok().map(|layout| layout.definition);
+        let times = PieceTimes::of(&*disk, &table.pieces);
         let described = DataTable {
             id: *id,
             name: table.name.clone(),
             key_kind: definition.as_ref().map(|definition| definition.key_kind),
             values: definition.map(|definition| definition.values),
             snapshot_pairs: table.snapshot_pairs(),
+            oldest_piece_ms: times.map(|times| times.oldest_ms),
+            median_piece_ms: times.map(|times| times.median_ms),
             records: 0,
         };
         tables.insert(*id, described);
@@ -116,12 +126,13 @@ pub fn read_data(
         });
         Ok(())
     })?;
+    let replay_bytes = log_bytes(&*disk, catalogue.first_segment, end.position());
     let cut = end.cut.filter(|cut| cut.fault.is_some()).map(|cut| (disk.place(&cut.name), cut.offset));
     let segments = (end.segment + 1).saturating_sub(catalogue.first_segment);
     let (membership, lives) = (&catalogue.membership, catalogue.incarnation);
     let nodes = membership.nodes.len();
     let place = (nodes > 0).then_some((membership.index as usize, nodes));
-    Ok(DataReport { tables: tables.into_values().collect(), lives, place, segments, cut })
+    Ok(DataReport { tables: tables.into_values().collect(), lives, place, segments, replay_bytes, cut })
 }
 
 /// What a backup holds.

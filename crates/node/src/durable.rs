@@ -27,11 +27,12 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_durability::disk::Disk;
 use farsight_durability::{
-    CatalogueTable, DurabilityError, LogOptions, LogPosition, SnapshotPiece, SnapshotWriter, Store,
+    CatalogueTable, DurabilityError, LogOptions, LogPosition, PieceTimes, SnapshotPiece, SnapshotWriter,
+    Store, log_bytes,
 };
 use farsight_protocol::{
     Ack, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, PoolPlace, ReplyWriter, Request, ServerError,
-    TableId, TableLayout, WriteOperation, padded,
+    SnapshotStats, TableId, TableLayout, WriteOperation, padded,
 };
 
 use self::queue::{Due, Queue, WaitingCall};
@@ -219,9 +220,10 @@ impl Durable {
     /// Its statistics.
     pub(crate) fn stats(&self) -> DataStats {
         let Applied { position, appended_bytes, .. } = *self.applied();
-        let (first_segment, pieces) = {
+        let (disk, first_segment, pieces) = {
             let store = self.store();
-            (store.catalogue().first_segment, store.catalogue().pieces().count() as u64)
+            let catalogue = store.catalogue();
+            (Arc::clone(store.disk()), catalogue.first_segment, catalogue.pieces().count() as u64)
         };
         // A segment is begun with its first frame.
         let end_segment = position.segment + u64::from(position.offset > 0);
@@ -229,6 +231,7 @@ impl Durable {
             acknowledges_durable: self.ack == Ack::Durable,
             log_bytes: appended_bytes,
             segments: end_segment.saturating_sub(first_segment),
+            replay_bytes: log_bytes(&*disk, first_segment, position),
             waiting_bytes: self.queue.waiting_bytes() as u64,
             snapshot_rounds: self.rounds.ended(),
             pieces,
@@ -239,6 +242,17 @@ impl Durable {
             repaired: self.repaired.load(Ordering::Relaxed),
             unrepaired: self.unrepaired.load(Ordering::Relaxed),
         }
+    }
+
+    /// What it says of the snapshot of a table; `None` without one.
+    pub(crate) fn snapshot_stats(&self, table: TableId) -> Option<SnapshotStats> {
+        let (disk, pieces) = {
+            let store = self.store();
+            (Arc::clone(store.disk()), store.pieces_of(table.0).to_vec())
+        };
+        let times = PieceTimes::of(&*disk, &pieces);
+        let (oldest_ms, median_ms) = (times.map(|times| times.oldest_ms), times.map(|times| times.median_ms));
+        (!pieces.is_empty()).then_some(SnapshotStats { pieces: pieces.len() as u64, oldest_ms, median_ms })
     }
 
     /// Ends what was begun for clients that have ended.

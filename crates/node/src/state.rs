@@ -8,7 +8,9 @@ use farsight_base::report::report;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::Listener;
-use farsight_protocol::{ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATIONS_MAX, ServerError};
+use farsight_protocol::{
+    ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATIONS_MAX, ServerError, TableStats,
+};
 
 use crate::authors::Authors;
 use crate::call::Calls;
@@ -17,6 +19,7 @@ use crate::durable::Durable;
 use crate::leases::Leases;
 use crate::memory_limit::MemoryLimit;
 use crate::signal::Signal;
+use crate::table::Table;
 use crate::tables::Tables;
 use crate::{Failure, Listeners, NodeOptions, Service, StartError, WORKERS_MAX, process};
 
@@ -137,8 +140,14 @@ impl NodeState {
     /// The node's statistics at `now`, with those of all tables.
     #[must_use]
     pub fn stats(&self, now: MonotonicNs) -> NodeStats {
-        let tables = self.tables.all().iter().map(|table| table.stats(now)).collect();
+        let tables = self.tables.all().iter().map(|table| self.table_stats(table, now)).collect();
         NodeStats { tables, ..self.stats_without_tables(now) }
+    }
+
+    /// A table's statistics at `now`, with what the directory of data has of it.
+    pub(crate) fn table_stats(&self, table: &Table, now: MonotonicNs) -> TableStats {
+        let snapshot = self.durable.as_ref().and_then(|durable| durable.snapshot_stats(table.id()));
+        TableStats { snapshot, ..table.stats(now) }
     }
 
     /// The node's statistics at `now`.

@@ -214,9 +214,10 @@ impl Table {
         ServerError::new(ErrorCode::WrongValueSize, text)
     }
 
-    /// The table's statistics at `now`.
+    /// The table's statistics at `now`, without its snapshot.
     pub(crate) fn stats(&self, now: MonotonicNs) -> TableStats {
         let HostedStats { leaves, meta, blocks, hash_index, huge_page_bytes, part } = self.hosted.stats(now);
-        TableStats { info: self.info(), leaves, meta, blocks, hash_index, huge_page_bytes, part }
+        let (info, snapshot) = (self.info(), None);
+        TableStats { info, leaves, meta, blocks, hash_index, huge_page_bytes, snapshot, part }
     }
 }

@@ -417,8 +417,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use farsight_protocol::{
         BlockSpaceStats, ENGINE_NAME_BYTES_MAX, HashIndexStats, KeyKind, ModelStats, POOL_NODES_MAX,
-        PartStats, RegionInfo, ReplyWriter, Space, SpaceStats, TableDefinition, TableEngine, TableInfo,
-        TableStats, TreeStats, VALUE_TYPE_BYTES_MAX, ValueKind,
+        PartStats, RegionInfo, ReplyWriter, SnapshotStats, Space, SpaceStats, TableDefinition, TableEngine,
+        TableInfo, TableStats, TreeStats, VALUE_TYPE_BYTES_MAX, ValueKind,
     };
 
     use super::*;
@@ -462,8 +462,10 @@ mod tests {
         let hash_index = Some(HashIndexStats::default());
         let index_bytes = 10 * size_of::<HashIndexStats>() / 4;
         let huge_page_bytes = u64::MAX;
-        let stats =
-            TableStats { info, leaves: space, meta: space, blocks, hash_index, huge_page_bytes, part };
+        let (leaves, meta, greatest) = (space, space, Some(u64::MAX));
+        let snapshot = SnapshotStats { pieces: u64::MAX, oldest_ms: greatest, median_ms: greatest };
+        let snapshot = Some(snapshot);
+        let stats = TableStats { info, leaves, meta, blocks, hash_index, huge_page_bytes, snapshot, part };
         let bytes = ReplyWriter::control_bytes(&stats) + part_bytes + block_bytes + index_bytes;
         assert!(bytes < NodeState::MESSAGE_BYTES_MIN / 2, "{bytes} B");
     }

@@ -13,8 +13,8 @@ use farsight_durability::LogOptions;
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_node::{DataOptions, NodeOptions};
 use farsight_protocol::{
-    DataStats, Reply, Request, TableDefinition, TableInfo, ValueEntries, ValueKind, WriteEntry,
-    WriteOperation,
+    DataStats, Reply, Request, SnapshotStats, TableDefinition, TableInfo, ValueEntries, ValueKind,
+    WriteEntry, WriteOperation,
 };
 
 /// Bytes of a value.
@@ -79,6 +79,9 @@ fn a_round_writes_what_was_touched() {
     let counts = |data: &DataStats| (data.pieces, data.pieces_written, data.piece_bytes_written);
     assert_eq!(counts(&first), (20, 20, 1_000 * PAIR_BYTES));
     assert_eq!(first.segments, 1, "no piece needs the segments before");
+    assert!((1..=16 << 10).contains(&first.replay_bytes), "what that one has: {}", first.replay_bytes);
+    let snapshot = node.state.stats(node.now).tables[0].snapshot;
+    assert_eq!(snapshot, Some(SnapshotStats { pieces: 20, ..SnapshotStats::default() }));
     let files_before = files(&disk);
     assert_eq!(files_before.len(), 20);
 

@@ -53,8 +53,8 @@ pub use reply::{
 pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use staged::{PIECE_HEAD_BYTES, StagedWrite, ValuePiece};
 pub use stats::{
-    BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats,
-    TableStats, TreeStats,
+    BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, ModelStats, NodeStats, PartStats,
+    SnapshotStats, SpaceStats, TableStats, TreeStats,
 };
 pub use value_entries::{VALUE_ENTRY_HEAD_BYTES, ValueEntries};
 pub use wire::Words;

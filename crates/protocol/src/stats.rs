@@ -50,6 +50,8 @@ pub struct DataStats {
     pub log_bytes: u64,
     /// Segments of the log that a recovery would read.
     pub segments: u64,
+    /// Bytes of those: the time of a restart grows with them.
+    pub replay_bytes: u64,
     /// Bytes of calls that wait for the log.
     pub waiting_bytes: u64,
     /// Rounds of snapshots since the node began, one of each table.
@@ -66,6 +68,17 @@ pub struct DataStats {
     pub repaired: u64,
     /// Damaged pairs of which it has nothing: how often that was found, since the node began.
     pub unrepaired: u64,
+}
+
+/// What a node says of the snapshot of one table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SnapshotStats {
+    /// Its pieces.
+    pub pieces: u64,
+    /// When the oldest piece was written, in milliseconds since 1970; `None` where the disk does not say it.
+    pub oldest_ms: Option<u64>,
+    /// The same of the piece in the middle, by age.
+    pub median_ms: Option<u64>,
 }
 
 /// One address at which a server listens.
@@ -92,6 +105,8 @@ pub struct TableStats {
     pub hash_index: Option<HashIndexStats>,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
+    /// Its snapshot here, if it has one in a directory of data.
+    pub snapshot: Option<SnapshotStats>,
     /// Its tree and model here, if this node's processor keeps them: XStore's.
     pub part: Option<PartStats>,
 }

@@ -72,6 +72,7 @@ impl Doctor {
             Ok(url) => {
                 findings.extend(socket_of(&url).map(server::socket_directory));
                 findings.push(server::server(&self.connection, &url));
+                findings.extend(server::snapshots(&self.connection));
             }
             Err(error) => findings.push(Finding::warn("socket", error.to_string(), "")),
         }

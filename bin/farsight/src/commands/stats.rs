@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use farsight::{BlockSpaceStats, ModelStats, NodeStats, PartStats, ServerUrl, TableStats};
+use farsight::{BlockSpaceStats, ModelStats, NodeStats, PartStats, ServerUrl, SnapshotStats, TableStats};
 use indicatif::HumanCount;
 
 use crate::connection::Connection;
 use crate::listing::{listing, value_text};
-use crate::size;
+use crate::{ages, size};
 
 /// Show what the server, or a pool's nodes, and their tables are doing
 ///
@@ -124,14 +124,16 @@ fn data_text(node: &NodeStats) -> String {
     let Some(data) = &node.data else { return "none: a restart loses all tables".to_owned() };
     let when = if data.acknowledges_durable { "durable" } else { "in memory" };
     format!(
-        "writes are acknowledged when {when}\n{} of log since the start, segments kept {}, {} wait for it\nrounds of snapshots {}, pieces {}, of that written since the start {} with {}\ndamaged pairs repaired {}, found in no file {}",
+        "writes are acknowledged when {when}\n{} of log since the start, segments kept {} with {} that a restart reads, {} wait for it\nrounds of snapshots {}, pieces {}, of that written since the start {} with {}, left for damage {}\ndamaged pairs repaired {}, found in no file {}",
         size::text(data.log_bytes),
         data.segments,
+        size::text(data.replay_bytes),
         size::text(data.waiting_bytes),
         data.snapshot_rounds,
         data.pieces,
         data.pieces_written,
         size::text(data.piece_bytes_written),
+        data.pieces_left,
         data.repaired,
         data.unrepaired
     )
@@ -204,6 +206,9 @@ fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
             ),
         ],
     );
+    if let Some(snapshot) = &table.snapshot {
+        listing.add_row(["snapshot", &snapshot_text(snapshot)]);
+    }
     if let Some(blocks) = table.blocks {
         let BlockSpaceStats { live_bytes, free_bytes, quarantined_bytes, lost_bytes, .. } = blocks;
         let [live, free, quarantined, lost] =
@@ -212,6 +217,10 @@ fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
         listing.add_row(["blocks of values", &text]);
     }
     listing
+}
+
+fn snapshot_text(snapshot: &SnapshotStats) -> String {
+    format!("pieces {}: {}", snapshot.pieces, ages::text(snapshot.oldest_ms, snapshot.median_ms))
 }
 
 fn training_text(model: &ModelStats) -> String {

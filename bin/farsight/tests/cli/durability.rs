@@ -233,6 +233,33 @@ fn a_backup_of_a_server_under_writers_has_all_that_was_acknowledged_before() {
 }
 
 #[test]
+fn ages_of_pieces_are_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = directory.path().join("data").display().to_string();
+    let mut serve = Serve::start_with(directory, &["--data", &data]);
+    serve.ok(&["create", "prices", "--value-size", "16"]);
+    serve.ok(&["put", "prices", "1", "one"]);
+    serve.ok(&["snapshot"]);
+    let stats = serve.ok(&["stats"]);
+    assert!(stats.contains("that a restart reads") && stats.contains("left for damage 0"), "{stats}");
+    assert!(stats.contains("pieces 1: the oldest"), "{stats}");
+    let json: serde_json::Value = serde_json::from_str(&serve.ok(&["stats", "--json"])).expect("JSON");
+    let snapshot = &json["tables"][0]["snapshot"];
+    assert!(snapshot["pieces"] == 1 && snapshot["oldest_ms"] == snapshot["median_ms"], "{snapshot}");
+    assert!(snapshot["oldest_ms"].as_u64().is_some_and(|written_ms| written_ms > 0), "{snapshot}");
+    assert!(json["data"]["replay_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{}", json["data"]);
+    // Other checks may warn of this machine.
+    let doctor = serve.run(&["doctor"]).out;
+    assert!(
+        doctor.contains("ok    snapshots") && doctor.contains("pieces 1, of table \"prices\" the oldest"),
+        "{doctor}"
+    );
+    serve.kill();
+    let verified = wait(start(program().args(["verify", &data]))).out;
+    assert!(verified.contains("the oldest") && verified.contains("that a start reads"), "{verified}");
+}
+
+#[test]
 fn data_are_verified_and_listed_while_no_server_uses_them() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let data = directory.path().join("data").display().to_string();

@@ -58,7 +58,7 @@ impl Calls {
             }
             ControlRequest::Stats => answer.push_control(&state.stats_without_tables(self.now)),
             ControlRequest::TableStats { from } => {
-                let counted = tables.from(from).into_iter().map(|table| table.stats(self.now));
+                let counted = tables.from(from).into_iter().map(|table| state.table_stats(&table, self.now));
                 self.push_page(counted, answer);
             }
             ControlRequest::PendingTraining => {

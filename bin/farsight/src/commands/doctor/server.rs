@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use farsight::{Addresses, Client, ConnectError, FORMAT_VERSION, FabricError, ServerUrl};
+use farsight::{Addresses, Client, ConnectError, FORMAT_VERSION, FabricError, ServerUrl, SnapshotStats};
 
 use super::Finding;
 use crate::connection::{Connection, socket_of};
+use crate::{ages, size};
 
 /// Permission bits: others may write here, and only owners may delete here.
 const OTHERS_WRITE: u32 = 0o002;
@@ -75,6 +76,29 @@ pub(super) fn server(connection: &Connection, url: &Addresses) -> Finding {
             Finding::warn(what, farsight::with_causes(&*error), remedy)
         }
     }
+}
+
+/// How far back the snapshots of a server reach, or of each of a pool's nodes, and whether some are held
+/// back. Nothing where none answers: that was said.
+pub(super) fn snapshots(connection: &Connection) -> Vec<Finding> {
+    let nodes = connection.open().and_then(|client| Ok(client.node_stats()?)).unwrap_or_default();
+    let kept = nodes.iter().filter_map(|node| Some((node, node.data.as_ref()?)));
+    kept.map(|(node, data)| {
+        let snapshots = node.tables.iter().filter_map(|table| Some((table, table.snapshot?)));
+        let written = snapshots.filter(|(_, snapshot)| snapshot.oldest_ms.is_some());
+        let oldest = written.min_by_key(|(_, snapshot)| snapshot.oldest_ms);
+        let ages = oldest.map_or_else(String::new, |(table, SnapshotStats { oldest_ms, median_ms, .. })| {
+            format!(", of table {:?} {}", table.info.definition.name, ages::text(oldest_ms, median_ms))
+        });
+        let (process, bytes) = (node.process_id, size::text(data.replay_bytes));
+        let text = format!("process {process}: a restart reads {bytes} of log; pieces {}{ages}", data.pieces);
+        if data.pieces_left == 0 {
+            return Finding::ok("snapshots", text);
+        }
+        let text = format!("{text}; pieces left since a pair is damaged {}", data.pieces_left);
+        Finding::warn("snapshots", text, "the server's stderr names the keys: write them again")
+    })
+    .collect()
 }
 
 /// True if another user listens there.

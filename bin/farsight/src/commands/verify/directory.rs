@@ -8,17 +8,21 @@ use anyhow::Result;
 use farsight::read_data;
 
 use crate::listing::listing;
+use crate::{ages, size};
 
 pub(super) fn verify(directory: &Path) -> Result<ExitCode> {
     let report = read_data(directory, |_| ())?;
     let mut out = std::io::stdout().lock();
-    let mut listing = listing(["table", "number", "pairs of the snapshot", "records of the log"]);
+    let mut listing =
+        listing(["table", "number", "pairs of the snapshot", "pieces written", "records of the log"]);
     for table in &report.tables {
         let pairs = table.snapshot_pairs.map_or_else(|| "none made".to_owned(), |pairs| pairs.to_string());
-        listing.add_row([table.name.clone(), table.id.to_string(), pairs, table.records.to_string()]);
+        let ages = ages::text(table.oldest_piece_ms, table.median_piece_ms);
+        listing.add_row([table.name.clone(), table.id.to_string(), pairs, ages, table.records.to_string()]);
     }
     writeln!(out, "{listing}")?;
-    writeln!(out, "segments of the log: {}", report.segments)?;
+    let bytes = size::text(report.replay_bytes);
+    writeln!(out, "segments of the log: {}, of {bytes} that a start reads", report.segments)?;
     if let Some((index, nodes)) = report.place.filter(|(_, nodes)| *nodes > 1) {
         writeln!(out, "node number {} of {nodes} in its pool, after {} lives", index + 1, report.lives)?;
     }
