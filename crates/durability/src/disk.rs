@@ -28,6 +28,15 @@ pub trait Disk: Send + Sync {
     /// [`io::ErrorKind::WouldBlock`] if another one does.
     fn lock(&self) -> io::Result<()>;
 
+    /// True if the directory, which is locked, was copied since it was asked this last: its files are others
+    /// by now. A directory that was moved has the same files.
+    ///
+    /// # Errors
+    /// The system's.
+    fn is_copied(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// How many threads shall read files at once; one where the order of reads has to be that of the calls.
     fn readers(&self) -> usize {
         1

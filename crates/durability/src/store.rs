@@ -25,6 +25,7 @@ const NEW_CATALOGUE: &str = "catalogue.new";
 pub struct Store {
     disk: Arc<dyn Disk>,
     catalogue: Catalogue,
+    is_copied: bool,
     poisoned: Option<String>,
 }
 
@@ -36,8 +37,9 @@ impl Store {
     /// [`DurabilityError`].
     pub fn open(disk: Arc<dyn Disk>, epoch: u64) -> Result<Self, DurabilityError> {
         Self::lock(&*disk)?;
-        let catalogue = Self::read(&*disk)?;
-        let mut store = Self { disk, catalogue: catalogue.unwrap_or_default(), poisoned: None };
+        let catalogue = Self::read(&*disk)?.unwrap_or_default();
+        let is_copied = disk.is_copied().map_err(disk_error("looking at the lock of", disk.place("")))?;
+        let mut store = Self { disk, catalogue, is_copied, poisoned: None };
         store.change(|catalogue| {
             catalogue.incarnation += 1;
             catalogue.membership.begin_life(epoch);
@@ -86,6 +88,12 @@ impl Store {
     #[must_use]
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    /// True if this directory was copied since the life before: it lacks what came behind the copy.
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        self.is_copied
     }
 
     /// The disk.
@@ -313,4 +321,34 @@ pub(crate) fn write_catalogue(disk: &dyn Disk, catalogue: &Catalogue) -> Result<
 pub(crate) fn name_catalogue(disk: &dyn Disk) -> Result<(), DurabilityError> {
     let named = disk.rename(NEW_CATALOGUE, CATALOGUE).and_then(|()| disk.sync_directory());
     named.map_err(disk_error("renaming", disk.place(NEW_CATALOGUE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::disk::RealDisk;
+
+    fn is_copied(path: &Path) -> bool {
+        let disk = Arc::new(RealDisk::make(path).expect("a disk"));
+        Store::open(disk, 1).expect("a directory").is_copied()
+    }
+
+    #[test]
+    fn a_copy_of_a_directory_is_noticed_once() {
+        let place = tempfile::tempdir().expect("a directory");
+        let [own, copy, moved] = ["own", "copy", "moved"].map(|name| place.path().join(name));
+        assert!(!is_copied(&own), "a new one");
+        fs::create_dir(&copy).expect("a directory");
+        for entry in fs::read_dir(&own).expect("files") {
+            let entry = entry.expect("a file");
+            fs::copy(entry.path(), copy.join(entry.file_name())).expect("its copy");
+        }
+        assert!(!is_copied(&own));
+        assert_eq!([is_copied(&copy), is_copied(&copy)], [true, false], "said at the first start");
+        fs::rename(&copy, &moved).expect("another name");
+        assert!(!is_copied(&moved), "the same files");
+    }
 }

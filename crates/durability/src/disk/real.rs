@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
@@ -15,7 +15,8 @@ use super::{Disk, DiskFile};
 use crate::DurabilityError;
 use crate::error::disk_error;
 
-/// The file whose lock says that a process uses the directory.
+/// The file whose lock says that a process uses the directory. It holds its own inode's number and time of
+/// birth: a copy of it has others.
 const LOCK: &str = "lock";
 
 /// Threads that read at once, at most: as many are ahead of one that fills tables.
@@ -61,10 +62,30 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<()> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
+        let path = self.path.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Ok(())
+    }
+
+    fn is_copied(&self) -> io::Result<bool> {
+        let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = &*locked else { return Ok(false) };
+        let metadata = file.metadata()?;
+        // A number may be given again; where the file system has no time of birth, that is all.
+        let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        let own = [metadata.ino(), born.map_or(0, |born| born.as_nanos() as u64)].map(u64::to_le_bytes);
+        let own = own.as_flattened();
+        let mut noted = [0; 16];
+        let is_noted = metadata.len() == noted.len() as u64;
+        if is_noted {
+            file.read_exact_at(&mut noted, 0)?;
+        }
+        if noted != own {
+            file.write_all_at(own, 0)?;
+        }
+        Ok(is_noted && noted != own)
     }
 
     fn readers(&self) -> usize {

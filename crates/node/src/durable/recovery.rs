@@ -48,6 +48,13 @@ impl NodeState {
                 cut.offset
             ));
         }
+        if store.is_copied() {
+            report(format_args!(
+                "{} is a copy of another directory, or comes from another disk: what was written there behind the copy \
+                 is missing here",
+                store.disk().place("")
+            ));
+        }
         let count = store.catalogue().tables.len();
         if count > 0 {
             report(format_args!(
