@@ -197,7 +197,6 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "RepairedByAnyVersion",
     "TouchedPieceKept",
     "LeftPieceAdvanced",
-    "FramesNotChained",
     "OldConnectionHeard",
     "AnsweredTooEarly",
 ];
