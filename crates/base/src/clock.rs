@@ -26,6 +26,32 @@ impl MonotonicNs {
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> MonotonicNs;
+
+    /// Has the caller wait until so much time has passed.
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}
+
+/// A moment on a clock, by which something has to be done.
+#[derive(Clone)]
+pub struct Deadline {
+    clock: Arc<dyn Clock>,
+    at: MonotonicNs,
+}
+
+impl Deadline {
+    /// The moment at which `clock` shows `at`.
+    #[must_use]
+    pub fn new(clock: &Arc<dyn Clock>, at: MonotonicNs) -> Self {
+        Self { clock: Arc::clone(clock), at }
+    }
+
+    /// True once it is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.clock.now() > self.at
+    }
 }
 
 /// The operating system's monotonic clock, zero at construction.

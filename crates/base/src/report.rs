@@ -18,3 +18,16 @@ pub fn say(text: impl Display) {
     let line = format!("{text}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
+
+/// An error and its causes in one line; a cause that its effect repeats already is left out.
+#[must_use]
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}

@@ -5,8 +5,8 @@
 //! names have changed.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{
     Answers, Counters, Direction, EngineError, OldValues, Ordered, Pairs, ScanRequest, Unfinished, Writes,
@@ -65,7 +65,7 @@ pub(crate) trait Operations: Send {
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
     /// As [`Engine::decide_until`](farsight_index::Engine::decide_until).
-    fn decide_until(&mut self, until: Instant) -> bool;
+    fn decide_until(&mut self, until: Deadline) -> bool;
     /// What the engine counted.
     fn counters(&self) -> Counters;
     /// What went over the queue pairs.
@@ -171,7 +171,7 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
-    fn decide_until(&mut self, until: Instant) -> bool {
+    fn decide_until(&mut self, until: Deadline) -> bool {
         self.engine.decide_until(until)
     }
 
@@ -250,7 +250,7 @@ impl Operations for LetGo {
         Self::failed()
     }
 
-    fn decide_until(&mut self, _: Instant) -> bool {
+    fn decide_until(&mut self, _: Deadline) -> bool {
         false
     }
 

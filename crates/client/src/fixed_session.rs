@@ -5,8 +5,8 @@
 //! processes never wait for each other.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use farsight_base::clock::Deadline;
 use farsight_index::{EngineError, OldValues, Writes};
 use farsight_protocol::{TableId, WriteOutcome};
 
@@ -46,7 +46,7 @@ impl FixedSession {
     /// On a table of an engine whose writes nobody executes for others.
     pub fn write_until(
         &mut self,
-        until: Instant,
+        until: Deadline,
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), EngineError> {

@@ -159,7 +159,9 @@ impl Connection for ShmConnection {
         Self::connect_within(Path::new(path), self.options.clone(), timeout.min(ANSWER_TIMEOUT)).map(Some)
     }
 
-    const HAS_URLS: bool = true;
+    fn has_urls(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for ShmConnection {

@@ -142,7 +142,9 @@ impl Connection for TcpConnection {
         Self::connect_within(address, self.options.clone(), timeout.min(ANSWER_TIMEOUT)).map(Some)
     }
 
-    const HAS_URLS: bool = true;
+    fn has_urls(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for TcpConnection {

@@ -1,8 +1,9 @@
 //! The client's side of a fabric: connections and their queue pairs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::clock::MonotonicNs;
+use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::words::CopyMode;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
@@ -82,7 +83,14 @@ pub trait Connection: Send + Sync + 'static {
     }
 
     /// True if the fabric knows hosts by URLs.
-    const HAS_URLS: bool = false;
+    fn has_urls(&self) -> bool {
+        false
+    }
+
+    /// A clock for what its users wait for. Its zero is its own.
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock::new())
+    }
 }
 
 /// One session's queue of verbs to one node; single-threaded.

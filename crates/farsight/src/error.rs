@@ -7,19 +7,6 @@ use farsight_protocol::KeyKind;
 
 use crate::{ServerUrl, UrlError};
 
-/// An error and its causes in one line; a cause that its effect repeats already is left out.
-#[must_use]
-pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
 /// A failure to connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

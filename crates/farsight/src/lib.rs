@@ -136,10 +136,11 @@ pub use data::{
 };
 pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::TableOptions;
-pub use error::{ConnectError, TableError, with_causes};
+pub use error::{ConnectError, TableError};
 pub use farsight_base::Epoch;
 #[doc(hidden)]
 pub use farsight_base::report::report;
+pub use farsight_base::report::with_causes;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,

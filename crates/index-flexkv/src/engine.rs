@@ -1,8 +1,8 @@
 //! FlexKV as the engine of a client's session.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{Answers, Counters, Engine, EngineError, OldValues, Undecided, Writes, gather};
 use farsight_protocol::{ErrorCode, WriteOutcome};
@@ -78,8 +78,8 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
         self.session.counters()
     }
 
-    fn decide_until(&mut self, until: Instant) -> bool {
-        self.session.until.set(Some(until));
+    fn decide_until(&mut self, until: Deadline) -> bool {
+        self.session.until.replace(Some(until));
         true
     }
 }

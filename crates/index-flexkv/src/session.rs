@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Instant;
 
 use farsight_base::Line;
+use farsight_base::clock::Deadline;
 use farsight_base::pinned::PinnedMemory;
 use farsight_base::prng::SplitMix64;
 use farsight_fabric::lane::{PoolLane, PoolSlot};
@@ -34,7 +34,7 @@ pub struct FlexSession {
     /// Compute nodes that write for this one; none where it executes each write itself.
     pub(crate) proxies: Option<Box<dyn ProxyCalls>>,
     /// When writes have to know what they change, if others wait for them.
-    pub(crate) until: Cell<Option<Instant>>,
+    pub(crate) until: RefCell<Option<Deadline>>,
     pub(crate) versions: Versions,
     pub(crate) buffers: Buffers,
     random: RefCell<SplitMix64>,
@@ -77,7 +77,7 @@ impl FlexSession {
             addresses: RefCell::new(HeldAddresses::new(addresses)),
             calls,
             proxies,
-            until: Cell::default(),
+            until: RefCell::default(),
             versions: Versions::default(),
             buffers: Buffers::default(),
             random: RefCell::new(SplitMix64::new(seed)),
@@ -256,7 +256,7 @@ impl FlexSession {
     /// True if a write that learns only now what it changes comes too late. It is asked between that moment
     /// and the swap. So the slot had the swap's word in time, whenever the swap executes.
     pub(crate) fn is_late(&self) -> bool {
-        self.until.get().is_some_and(|until| Instant::now() > until)
+        self.until.borrow().as_ref().is_some_and(Deadline::is_over)
     }
 
     /// A part of one, by chance.

@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::ops::AddAssign;
 use std::sync::Arc;
-use std::time::Instant;
 
+use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
@@ -78,7 +78,7 @@ pub trait Engine<Q: QueuePair>: Send {
 
     /// From now on fails each write that has not found out by then what it changes, and changes nothing.
     /// False if this engine does not.
-    fn decide_until(&mut self, _until: Instant) -> bool {
+    fn decide_until(&mut self, _until: Deadline) -> bool {
         false
     }
 }

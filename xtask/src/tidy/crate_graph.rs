@@ -41,11 +41,13 @@ const LAYERS: &[Layer] = &[
         "client",
         &["base", "fabric", "index", "index-flexkv", "index-rolex", "index-xstore", "layout", "protocol"],
     ),
+    ("compute-node", &["base", "client", "fabric", "index", "node", "protocol"]),
     (
         "farsight",
         &[
             "base",
             "client",
+            "compute-node",
             "durability",
             "fabric",
             "fabric-shm",
@@ -64,6 +66,7 @@ const LAYERS: &[Layer] = &[
         &[
             "base",
             "client",
+            "compute-node",
             "fabric",
             "fabric-sim",
             "index",
@@ -116,6 +119,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "bench",
     "blocks",
     "client",
+    "compute-node",
     "durability",
     "fabric",
     "fabric-host",

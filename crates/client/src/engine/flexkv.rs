@@ -69,7 +69,7 @@ impl<C: Connection> SharedStock<C> {
 
     /// The compute nodes that write for this one, for a session of its own.
     fn proxies(&self, table: &OpenedTable<'_, C>) -> Option<Box<dyn ProxyCalls>> {
-        if !C::HAS_URLS {
+        if !table.nodes.connection(0).has_urls() {
             return None;
         }
         let (nodes, id) = (Arc::clone(table.nodes), table.info().id);

@@ -1,8 +1,8 @@
 //! An engine that keeps no order, where sessions expect one that does: its scans are refused.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{
     Answers, Counters, Direction, Engine, EngineError, EngineKind, OldValues, Ordered, Pairs, ScanRequest,
@@ -62,7 +62,7 @@ impl<Q: QueuePair, E: Engine<Q>> Engine<Q> for Unordered<E> {
         self.engine.counters()
     }
 
-    fn decide_until(&mut self, until: Instant) -> bool {
+    fn decide_until(&mut self, until: Deadline) -> bool {
         self.engine.decide_until(until)
     }
 }

@@ -150,7 +150,9 @@ impl Connection for VerbsConnection {
         Self::connect_within(address, self.options.clone(), timeout.min(ANSWER_TIMEOUT)).map(Some)
     }
 
-    const HAS_URLS: bool = true;
+    fn has_urls(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for VerbsConnection {

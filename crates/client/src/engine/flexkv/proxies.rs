@@ -9,15 +9,16 @@
 //!
 //! Time: the replies of a compute node tell its clock. A call that is sent some time later says the sum of
 //! both, and [`DECIDED_WITHIN`] more. That is no later than so long after it was sent, whatever the clocks
-//! say; they only have to run at about one rate. Who misses the reply waits until then.
+//! say; they only have to run at about one rate. Who misses the reply waits until then. A process has one
+//! clock for all of that, which is its fabric's.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use farsight_base::Epoch;
+use farsight_base::clock::{Clock, MonotonicNs};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::leaves_calls_unknown;
 use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
@@ -53,21 +54,22 @@ struct Routes {
 
 /// What the sessions of a process know.
 pub(super) struct KnownProxies<C> {
+    clock: OnceLock<Arc<dyn Clock>>,
     state: Mutex<State>,
     /// Held while a connection is made: others that want one of them wait, for [`CONNECT_MAX`] at most.
-    connections: Mutex<HashMap<Place, Arc<C>>>,
+    connections: Mutex<BTreeMap<Place, Arc<C>>>,
 }
 
 struct State {
-    asked: Option<Instant>,
+    asked: Option<MonotonicNs>,
     routes: Arc<Routes>,
-    left_out: HashMap<Place, Instant>,
+    left_out: BTreeMap<Place, MonotonicNs>,
 }
 
 impl<C> Default for KnownProxies<C> {
     fn default() -> Self {
-        let state = State { asked: None, routes: Arc::default(), left_out: HashMap::new() };
-        Self { state: Mutex::new(state), connections: Mutex::default() }
+        let state = State { asked: None, routes: Arc::default(), left_out: BTreeMap::new() };
+        Self { clock: OnceLock::new(), state: Mutex::new(state), connections: Mutex::default() }
     }
 }
 
@@ -102,9 +104,9 @@ impl Routes {
 
 impl<C> KnownProxies<C> {
     /// What was said last, and whether the caller is to ask anew.
-    fn current(&self) -> (Arc<Routes>, bool) {
-        let (mut state, now) = (self.state(), Instant::now());
-        let is_old = state.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= AGE_MAX);
+    fn current(&self, now: MonotonicNs) -> (Arc<Routes>, bool) {
+        let mut state = self.state();
+        let is_old = state.asked.is_none_or(|asked| now.since(asked) >= AGE_MAX);
         if is_old {
             // The others go on with what they know.
             state.asked = Some(now);
@@ -113,8 +115,7 @@ impl<C> KnownProxies<C> {
     }
 
     /// Notes what the coordinator said.
-    fn note(&self, proxies: Vec<Proxy>) -> Arc<Routes> {
-        let now = Instant::now();
+    fn note(&self, proxies: Vec<Proxy>, now: MonotonicNs) -> Arc<Routes> {
         let routes = {
             let mut state = self.state();
             state.left_out.retain(|_, until| *until > now);
@@ -126,9 +127,9 @@ impl<C> KnownProxies<C> {
     }
 
     /// Leaves one out for a while.
-    fn leave_out(&self, place: &Place) {
+    fn leave_out(&self, place: &Place, now: MonotonicNs) {
         let mut state = self.state();
-        state.left_out.insert(place.clone(), Instant::now() + LEFT_OUT);
+        state.left_out.insert(place.clone(), now.plus(LEFT_OUT));
         let number = state.routes.places.iter().position(|other| other == place);
         let by_partition = &state.routes.by_partition;
         let left = by_partition.iter().map(|of| of.filter(|of| Some(usize::from(*of)) != number)).collect();
@@ -142,7 +143,7 @@ impl<C> KnownProxies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<Place, Arc<C>>> {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<Place, Arc<C>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -150,11 +151,12 @@ impl<C> KnownProxies<C> {
 /// A session's way to them.
 pub(super) struct SessionProxies<C: Connection> {
     known: Arc<KnownProxies<C>>,
+    clock: Arc<dyn Clock>,
     nodes: Arc<Nodes<C>>,
     table: TableId,
     routes: RefCell<Arc<Routes>>,
     /// A way to each that was asked.
-    links: RefCell<HashMap<Place, Link<C>>>,
+    links: RefCell<BTreeMap<Place, Link<C>>>,
 }
 
 /// A session's way to one of them.
@@ -163,12 +165,13 @@ struct Link<C: Connection> {
     queue: C::Queue,
     _connection: Arc<C>,
     /// What it last said of its clock, and when that was heard.
-    told: Option<(u64, Instant)>,
+    told: Option<(u64, MonotonicNs)>,
 }
 
 impl<C: Connection> SessionProxies<C> {
     pub(super) fn new(known: Arc<KnownProxies<C>>, nodes: Arc<Nodes<C>>, table: TableId) -> Self {
-        Self { known, nodes, table, routes: RefCell::default(), links: RefCell::default() }
+        let clock = Arc::clone(known.clock.get_or_init(|| nodes.connection(0).clock()));
+        Self { known, clock, nodes, table, routes: RefCell::default(), links: RefCell::default() }
     }
 
     /// A new way to the process at `place`.
@@ -193,10 +196,10 @@ impl<C: Connection> SessionProxies<C> {
     }
 
     /// Sends a request over a link, and waits for the reply, which tells the time.
-    fn ask(link: &mut Link<C>, request: &[u8], reply: &mut Vec<u8>) -> Result<(), FabricError> {
+    fn ask(&self, link: &mut Link<C>, request: &[u8], reply: &mut Vec<u8>) -> Result<(), FabricError> {
         call(&mut link.queue, request, reply)?;
         if let Ok(Ok(answer)) = Reply::decode(reply) {
-            link.told = Some((answer.argument, Instant::now()));
+            link.told = Some((answer.argument, self.clock.now()));
         }
         Ok(())
     }
@@ -212,12 +215,12 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
     }
 
     fn refresh(&self) {
-        let (mut routes, is_old) = self.known.current();
+        let (mut routes, is_old) = self.known.current(self.clock.now());
         if is_old {
             // No lock is held while the answer is awaited. A coordinator that does not answer changes nothing
             // for those who write: they find out by their own verbs.
             if let Ok(proxies) = self.nodes.ask(0, &ControlRequest::Proxies { table: self.table }) {
-                routes = self.known.note(proxies);
+                routes = self.known.note(proxies, self.clock.now());
             }
         }
         if !Arc::ptr_eq(&routes, &self.routes.borrow()) {
@@ -240,29 +243,30 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
                 new.insert(link)
             }
         };
-        let is_old = link.told.is_none_or(|(_, heard)| heard.elapsed() > TIME_AGE_MAX);
+        let is_old = link.told.is_none_or(|(_, heard)| self.clock.now().since(heard) > TIME_AGE_MAX);
         if is_old {
             let (mut frame, mut reply) = (Vec::new(), Vec::new());
             Request::begin_replace(&mut frame, self.table, 0, 0);
             // It asks for nothing, so nothing is in doubt.
-            Self::ask(link, &frame, &mut reply).map_err(|_| ProxyFailure::Unsent)?;
+            self.ask(link, &frame, &mut reply).map_err(|_| ProxyFailure::Unsent)?;
         }
         let (time, heard) = link.told.ok_or(ProxyFailure::Unsent)?;
-        let later = heard.elapsed() + DECIDED_WITHIN;
+        let later = self.clock.now().since(heard) + DECIDED_WITHIN;
         Ok(time.saturating_add(later.as_nanos() as u64))
     }
 
     fn call(&self, proxy: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
-        let sent = Instant::now();
+        let sent = self.clock.now();
         let place = self.routes.borrow().places[proxy].clone();
         let mut link = self.links.borrow_mut().remove(&place).ok_or(ProxyFailure::Unsent)?;
-        match Self::ask(&mut link, request, reply) {
+        match self.ask(&mut link, request, reply) {
             Ok(()) => {
                 self.links.borrow_mut().insert(place, link);
                 Ok(())
             }
             Err(error) if leaves_calls_unknown(&error) => {
-                std::thread::sleep((DECIDED_WITHIN + RATES).saturating_sub(sent.elapsed()));
+                let passed = self.clock.now().since(sent);
+                self.clock.sleep((DECIDED_WITHIN + RATES).saturating_sub(passed));
                 Err(ProxyFailure::Unknown(error))
             }
             Err(_) => Err(ProxyFailure::Unsent),
@@ -272,7 +276,7 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
     fn leave_out(&self, proxy: usize) {
         let place = self.routes.borrow().places[proxy].clone();
         self.links.borrow_mut().remove(&place);
-        self.known.leave_out(&place);
+        self.known.leave_out(&place, self.clock.now());
     }
 
     fn name(&self, proxy: usize) -> String {

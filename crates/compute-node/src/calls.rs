@@ -10,10 +10,10 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use farsight_base::ClientId;
-use farsight_base::clock::MonotonicNs;
+use farsight_base::clock::{Deadline, MonotonicNs};
+use farsight_base::report::with_causes;
 use farsight_client::FixedSession;
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
 use farsight_index::Writes;
@@ -23,13 +23,14 @@ use farsight_protocol::{
     WriteOperation, WriteOutcome,
 };
 
-use super::{ServedTable, Serving};
+use crate::Serving;
+use crate::serving::ServedTable;
 
 /// Bytes of a refusal at most.
 const REFUSAL_BYTES_MAX: usize = 640;
 
 /// What executes one worker's calls.
-pub(super) struct ProxyCalls {
+pub struct ProxyCalls {
     serving: Arc<Serving>,
     listener: usize,
     /// The worker's name, for the report of a bug.
@@ -43,7 +44,7 @@ pub(super) struct ProxyCalls {
 struct Batch {
     table: TableId,
     /// The earliest time until which one of them may find out what it replaces; none without writes.
-    until: Option<Instant>,
+    until: Option<MonotonicNs>,
     /// Each with the number of its writes.
     calls: Vec<(Ticket, usize)>,
     keys: Vec<u64>,
@@ -52,7 +53,7 @@ struct Batch {
 }
 
 impl ProxyCalls {
-    pub(super) fn new(serving: Arc<Serving>, listener: usize, name: String) -> Self {
+    pub(crate) fn new(serving: Arc<Serving>, listener: usize, name: String) -> Self {
         Self { serving, listener, name, sessions: HashMap::new(), waiting: Vec::new() }
     }
 
@@ -63,9 +64,9 @@ impl ProxyCalls {
                         the pool's memory nodes";
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         };
-        let until = self.serving.clock.when(until);
-        if until.is_none_or(|until| until <= Instant::now()) && !entries.is_empty() {
-            let text = "the call came too late, or says no time of this compute node's clock";
+        let until = MonotonicNs(until);
+        if until <= self.serving.clock.now() && !entries.is_empty() {
+            let text = "the call came too late by this compute node's clock";
             return Err(ServerError::new(ErrorCode::Contended, text));
         }
         let known = self.waiting.iter().position(|batch| batch.table == table);
@@ -73,7 +74,7 @@ impl ProxyCalls {
             self.waiting.push(Batch::new(table));
             self.waiting.len() - 1
         });
-        let until = until.filter(|_| !entries.is_empty());
+        let until = Some(until).filter(|_| !entries.is_empty());
         Ok(self.waiting[number].push((ticket, until), entries.iter()))
     }
 
@@ -90,8 +91,9 @@ impl ProxyCalls {
         };
         let Batch { keys, values, bounds, until, .. } = batch;
         let Some(until) = until else { return Ok(()) };
+        let until = Deadline::new(&self.serving.clock, *until);
         let writes = Writes { operation: WriteOperation::Update, keys, values, bounds };
-        let Err(error) = session.write_until(*until, writes, outcomes) else {
+        let Err(error) = session.write_until(until, writes, outcomes) else {
             served.count(keys.len(), keys.iter().collect::<HashSet<_>>().len());
             return Ok(());
         };
@@ -103,7 +105,7 @@ impl ProxyCalls {
             Some(code) if code != ErrorCode::Bug => code,
             _ => ErrorCode::OutOfResources,
         };
-        Err(ServerError::new(code, crate::with_causes(&error)))
+        Err(ServerError::new(code, with_causes(&error)))
     }
 }
 
@@ -112,7 +114,7 @@ fn session_on(served: &ServedTable, table: TableId) -> Result<FixedSession, Serv
     let session = served
         .table
         .fixed_session()
-        .map_err(|error| ServerError::new(ErrorCode::OutOfResources, crate::with_causes(&error)))?;
+        .map_err(|error| ServerError::new(ErrorCode::OutOfResources, with_causes(&error)))?;
     if session.table() == table {
         return Ok(session);
     }
@@ -129,7 +131,7 @@ impl Batch {
     /// Takes up a call, and returns how many writes it has.
     fn push<'e>(
         &mut self,
-        (ticket, until): (Ticket, Option<Instant>),
+        (ticket, until): (Ticket, Option<MonotonicNs>),
         entries: impl Iterator<Item = WriteEntry<'e>>,
     ) -> usize {
         self.until = self.until.into_iter().chain(until).min();
@@ -185,7 +187,7 @@ impl Executor for ProxyCalls {
                     for outcome in own {
                         writer.push_outcome(SentOutcome { outcome: *outcome, is_hint_wrong: false });
                     }
-                    writer.set(*count as u32, serving.clock.now_ns());
+                    writer.set(*count as u32, serving.clock.now().0);
                     port.finish(*ticket, &reply);
                 }
                 finished += 1;

@@ -1,0 +1,157 @@
+//! What the threads of a compute node that serves share: its tables, and the offers to the coordinator.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::ClientId;
+use farsight_base::clock::Clock;
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_client::{CatalogueError, Client, EngineKind, Table};
+use farsight_fabric::Listener;
+use farsight_node::{Failure, Listeners, Service, StartError};
+use farsight_protocol::{HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, TableId};
+
+use crate::ProxyCalls;
+
+/// From one offer to the next: several come before a lease is over.
+pub const OFFER_PAUSE: Duration = Duration::from_millis(400);
+
+/// How a compute node serves.
+pub struct ServingOptions {
+    /// Where it listens, for clients of the pool's fabric: a URL.
+    pub address: String,
+    /// What listens there.
+    pub listener: Arc<dyn Listener>,
+    /// Of each table's 1,024 partitions, for how many it offers to write.
+    pub partitions: u16,
+    /// The clock that its replies tell, and by which it is late.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What its threads share.
+pub struct Serving {
+    client: Client,
+    address: String,
+    partitions: u16,
+    pub(crate) listeners: Listeners,
+    pub(crate) failure: Arc<Failure>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The tables for which it offers to write.
+    tables: Mutex<BTreeMap<TableId, Arc<ServedTable>>>,
+}
+
+/// A table, and what was done for others there.
+pub(crate) struct ServedTable {
+    pub(crate) table: Table,
+    writes: AtomicU64,
+    combined: AtomicU64,
+}
+
+impl Serving {
+    /// Of a `client` of the pool. Nobody is let in, and nothing is offered yet.
+    ///
+    /// # Errors
+    /// [`StartError`] if messages there are too short.
+    pub fn new(client: Client, options: ServingOptions) -> Result<Self, StartError> {
+        let ServingOptions { address, listener, partitions, clock } = options;
+        let message_bytes_min = HEADER_BYTES + 8 * OPERATIONS_MAX;
+        let listeners = Listeners::new(vec![listener], message_bytes_min)?;
+        let (failure, tables) = (Arc::default(), Mutex::default());
+        Ok(Self { client, address, partitions, listeners, failure, clock, tables })
+    }
+
+    /// Offers to write in each table of FlexKV, or renews that.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] if the pool does not say which tables it has, or whose partitions are whose.
+    pub fn offer(&self) -> Result<(), CatalogueError> {
+        let of_engine = |name: &str| name == EngineKind::FLEXKV.name;
+        let infos = self.client.tables()?;
+        let infos: Vec<_> = infos.into_iter().filter(|info| of_engine(&info.engine.name)).collect();
+        self.tables().retain(|id, _| infos.iter().any(|info| info.id == *id));
+        for info in infos {
+            let known = self.tables().get(&info.id).cloned();
+            let served = match known {
+                Some(known) if known.table.name() == info.definition.name => known,
+                _ => Arc::new(ServedTable::new(self.client.open_table(&info.definition.name)?)),
+            };
+            // Known before the coordinator tells clients of it. A name may lead elsewhere by now.
+            let id = served.table.info().id;
+            self.tables().insert(id, Arc::clone(&served));
+            self.offer_for(&served, self.partitions)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the offers back.
+    pub fn withdraw(&self) {
+        let tables: Vec<_> = self.tables().values().cloned().collect();
+        for served in tables {
+            // A coordinator that does not hear it finds the connections closed.
+            let _ = self.offer_for(&served, 0);
+        }
+    }
+
+    /// Writes that it executed for others, and how many of them a later one of the same key stood for.
+    #[must_use]
+    pub fn writes(&self) -> (u64, u64) {
+        // Relaxed: statistics.
+        let of_table = |served: &Arc<ServedTable>| {
+            (served.writes.load(Ordering::Relaxed), served.combined.load(Ordering::Relaxed))
+        };
+        let sum = |before: (u64, u64), of: (u64, u64)| (before.0 + of.0, before.1 + of.1);
+        self.tables().values().map(of_table).fold((0, 0), sum)
+    }
+
+    fn offer_for(&self, served: &ServedTable, partitions: u16) -> Result<(), CatalogueError> {
+        let offer = ProxyOffer {
+            table: served.table.info().id,
+            partitions,
+            address: self.address.clone(),
+            epoch: self.listeners.get(0).epoch().0,
+            // Relaxed: statistics.
+            writes: served.writes.load(Ordering::Relaxed),
+            combined: served.combined.load(Ordering::Relaxed),
+        };
+        self.client.offer_proxy(&offer).map(drop)
+    }
+
+    pub(crate) fn tables(&self) -> MutexGuard<'_, BTreeMap<TableId, Arc<ServedTable>>> {
+        // Each change is one insertion or one removal.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServedTable {
+    fn new(table: Table) -> Self {
+        Self { table, writes: AtomicU64::new(0), combined: AtomicU64::new(0) }
+    }
+
+    /// Notes that so many writes were executed, of so many different keys.
+    pub(crate) fn count(&self, writes: usize, keys: usize) {
+        // Relaxed: statistics.
+        self.writes.fetch_add(writes as u64, Ordering::Relaxed);
+        self.combined.fetch_add((writes - keys) as u64, Ordering::Relaxed);
+    }
+}
+
+impl Service for Serving {
+    type Calls = ProxyCalls;
+
+    fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    fn failure(&self) -> &Arc<Failure> {
+        &self.failure
+    }
+
+    fn calls(self: &Arc<Self>, listener: usize, name: &str) -> ProxyCalls {
+        ProxyCalls::new(Arc::clone(self), listener, name.to_owned())
+    }
+
+    fn note_departed(&self, _: Vec<ClientId>) {
+        // Nothing is kept of them.
+    }
+}
