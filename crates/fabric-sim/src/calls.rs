@@ -59,10 +59,22 @@ impl State {
     pub(crate) fn wake_port(&mut self, host: usize, port: usize) {
         let own = &mut self.hosts[host].ports[port];
         own.wakes += 1;
-        if let Some(actor) = own.actor {
-            let wake = if self.pricing.is_some() { 0..1 } else { self.timing.wake_ns.clone() };
-            let at_ns = self.now_ns + self.draw(&wake);
+        let (actor, is_awaited) = (own.actor, own.waiter.is_some());
+        if actor.is_none() && !is_awaited {
+            return;
+        }
+        let wake = if self.pricing.is_some() { 0..1 } else { self.timing.wake_ns.clone() };
+        let at_ns = self.now_ns + self.draw(&wake);
+        self.wake_waiter(host, port, at_ns);
+        if let Some(actor) = actor {
             self.rouse(actor, at_ns);
+        }
+    }
+
+    /// Lets the process go on at `at_ns` that waits for a port.
+    pub(crate) fn wake_waiter(&mut self, host: usize, port: usize, at_ns: u64) {
+        if let Some((process, turn)) = self.hosts[host].ports[port].waiter.take() {
+            self.schedule(at_ns, Event::Resume { process, turn });
         }
     }
 

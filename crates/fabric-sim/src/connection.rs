@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
+use farsight_base::clock::{Clock, MonotonicNs};
 use farsight_fabric::{Connection, FabricError};
 
 use crate::kind::Kind;
@@ -59,6 +60,43 @@ impl<K: Kind> Connection for SimConnection<K> {
     /// Takes no time, so it needs no timeout.
     fn reconnect(&self, _timeout: Duration) -> Result<Self, FabricError> {
         Self::connect(&self.world, &self.peer, self.format_version)
+    }
+
+    fn connect_beside(&self, url: &str, _timeout: Duration) -> Result<Option<Self>, FabricError> {
+        Self::connect(&self.world, url, self.format_version).map(Some)
+    }
+
+    fn has_urls(&self) -> bool {
+        self.world.state().has_urls
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        let group = self.world.state().clients[self.client].group;
+        Arc::new(ProgramClock::new(&self.world, group))
+    }
+}
+
+/// A program's clock.
+pub(crate) struct ProgramClock {
+    world: Arc<World>,
+    group: Option<usize>,
+}
+
+impl ProgramClock {
+    pub(crate) fn new(world: &Arc<World>, group: Option<usize>) -> Self {
+        Self { world: Arc::clone(world), group }
+    }
+}
+
+impl Clock for ProgramClock {
+    fn now(&self) -> MonotonicNs {
+        let mut state = self.world.state();
+        let clock = self.group.map_or(0, |group| state.clock_of(group));
+        MonotonicNs(state.clocks[clock].1.reads_ns(state.now_ns))
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.world.wait(duration, |_| false, |_, _| ());
     }
 }
 

@@ -298,7 +298,9 @@ impl ServerPort for SimPort {
     fn wait(&mut self, timeout: Duration) {
         let (host, port, seen) = (self.host, self.port, self.wakes_seen);
         let is_woken = |state: &State| state.hosts[host].ports[port].wakes != seen;
-        self.world.wait(timeout, is_woken, |_, _| panic!("a process is no worker"));
+        self.world.wait(timeout, is_woken, |state, waiter| {
+            state.hosts[host].ports[port].waiter = Some(waiter);
+        });
         self.wakes_seen = self.world.state().hosts[host].ports[port].wakes;
     }
 }

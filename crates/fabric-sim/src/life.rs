@@ -24,12 +24,14 @@ impl State {
     pub(crate) fn listen(&mut self, address: &str, format_version: u32, guarantees: Guarantees) -> usize {
         let host = self.hosts.len();
         assert!(self.living(address).is_none(), "somebody listens at {address} already");
+        let group = self.running.map(|process| self.processes[process].group);
         let epoch = Epoch(mix(self.random.next_u64() ^ host as u64));
         self.trace.note(self.now_ns, [8, host as u64, epoch.0], || {
             Words::new(Who::Host(host), format!("listens: {epoch}"))
         });
         self.hosts.push(HostState {
             address: address.to_owned(),
+            group,
             guarantees,
             format_version,
             epoch,
@@ -162,6 +164,9 @@ impl State {
             port.inbox.clear();
             port.wakes += 1;
         }
+        for port in 0..self.hosts[host].ports.len() {
+            self.wake_waiter(host, port, now_ns);
+        }
         for client in 0..self.clients.len() {
             if self.clients[client].host == host {
                 self.lose(client, "the peer closed the connection or died");
@@ -228,6 +233,11 @@ impl State {
         for process in self.processes.iter_mut().filter(|process| process.group == group) {
             process.is_killed = true;
             process.paused_until_ns = 0;
+        }
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].group == Some(group) {
+                self.kill_host(host);
+            }
         }
         for client in 0..self.clients.len() {
             if self.clients[client].group == Some(group) {

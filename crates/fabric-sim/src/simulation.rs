@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::clock::{MonotonicNs, SystemClock};
+use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::AtomicBool;
 use farsight_base::{Epoch, Line, Stamp};
 use farsight_fabric::FabricError;
 
-use crate::connection::SimConnection;
+use crate::connection::{ProgramClock, SimConnection};
 use crate::fault::{FlippedRead, Rule, Strikes};
 use crate::host::SimHost;
 use crate::kind::Kind;
@@ -192,6 +192,17 @@ impl Simulation {
     /// waits for does not come, however much time passes for it, and what it finds means nothing.
     pub fn stop_by(&self, stop: &Arc<AtomicBool>) {
         self.world.state().stop = Some(Arc::clone(stop));
+    }
+
+    /// Lets clients reach hosts by the addresses that others tell them.
+    pub fn reach_by_address(&self) {
+        self.world.state().has_urls = true;
+    }
+
+    /// The clock of a group of processes, by which it also waits.
+    #[must_use]
+    pub fn clock_of(&self, group: usize) -> Arc<dyn Clock> {
+        Arc::new(ProgramClock::new(&self.world, Some(group)))
     }
 
     /// Spares a group of processes: no rule stops or kills it. The others hold.

@@ -89,12 +89,16 @@ pub(crate) struct PortState {
     pub(crate) inbox: VecDeque<Arrived>,
     /// Who is stepped when a request comes.
     pub(crate) actor: Option<usize>,
+    /// The process that waits for one, by its turn.
+    pub(crate) waiter: Option<(usize, u64)>,
     /// Grows with each wake.
     pub(crate) wakes: u64,
 }
 
 pub(crate) struct HostState {
     pub(crate) address: String,
+    /// The group of processes that it dies with, if it is a process's.
+    pub(crate) group: Option<usize>,
     pub(crate) guarantees: Guarantees,
     pub(crate) format_version: u32,
     pub(crate) epoch: Epoch,
@@ -191,6 +195,8 @@ pub(crate) struct State {
     pub(crate) flips: Vec<Line>,
     /// The stamp of every line of a new region that clients may only READ.
     pub(crate) first_stamp: u64,
+    /// Clients reach hosts by the addresses that others tell them.
+    pub(crate) has_urls: bool,
     /// The group that is neither stopped nor killed by a rule.
     pub(crate) spared: Option<usize>,
     /// The process whose code runs now.
@@ -231,6 +237,7 @@ impl State {
             cuts: Vec::new(),
             flips: Vec::new(),
             first_stamp: 0,
+            has_urls: false,
             spared: None,
             running: None,
             steps: Vec::new(),
