@@ -227,6 +227,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "FlexKV's table is dropped, made again, renamed and swapped under its compute nodes",
         of_seed: Scenario::hashed_names,
     },
+    Named {
+        name: "hashed-proxied",
+        about: "compute nodes that serve replace values of a FlexKV table for others, stop, die and come back",
+        of_seed: Scenario::hashed_proxied,
+    },
 ];
 
 /// The scenario of this name.

@@ -59,6 +59,10 @@ marks! {
     NamesChanged,
     /// A client found its table gone.
     TableGone,
+    /// A compute node wrote for others.
+    Proxied,
+    /// Of those writes, one for which a later one of the same key stood.
+    Combined,
 }
 
 /// What shows that a class was met.

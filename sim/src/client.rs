@@ -46,6 +46,8 @@ const BUDGET_LIFTED_ONE_IN: u64 = 6;
 const BLOCK_LENGTHS: [usize; 5] = [8, 100, 1_000, 3_000, 17_000];
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
+/// The longest rest: compute nodes that serve come and go meanwhile.
+const REST_NS_MAX: u64 = 700_000_000;
 
 /// What a client process is to do.
 pub(crate) struct Plan<C: Cluster> {
@@ -68,6 +70,8 @@ pub(crate) struct Plan<C: Cluster> {
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub(crate) wave_writes: Option<u64>,
+    /// One operation in so many is behind a rest.
+    pub(crate) rests_one_in: Option<u64>,
     /// The ways that scans go.
     pub(crate) scan_ways: &'static [Direction],
     /// What caches may take changes, up to so many bytes.
@@ -80,6 +84,9 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) has_blocks: bool,
     /// Of the operations, one in so many is a process's last in its program: the rest is a newcomer's.
     pub(crate) leaves_one_in: Option<u64>,
+    /// True where compute nodes write for others: a caller that stops waiting for such a write knows that it
+    /// replaces nothing that is written later.
+    pub(crate) has_proxies: bool,
     /// True where the table's versions may end.
     pub(crate) versions_end: bool,
     /// Operations, counted by key.
@@ -290,6 +297,10 @@ impl<C: Cluster> Client<C> {
         while *left > 0 {
             if self.plan.simulation.is_killed() {
                 return Stop::Gone;
+            }
+            if self.plan.rests_one_in.is_some_and(|one_in| self.random.below(one_in) == 0) {
+                let rest = Duration::from_nanos(self.random.below(REST_NS_MAX));
+                self.plan.simulation.sleep(rest);
             }
             let batch = 1 + self.random.below(BATCH_MAX) as usize;
             let count = if self.random.below(2) == 0 { 1 } else { batch.min(*left) };
@@ -613,8 +624,10 @@ impl<C: Cluster> Client<C> {
             }
             Err(WriteError::Indeterminate { source, .. }) => {
                 self.plan.journal.mark(Mark::UnknownOutcome, (keys.len() - known) as u64);
-                (known..keys.len())
-                    .for_each(|index| self.note(keys[index], begin, NEVER, action(index, None)));
+                // A caller that was killed waits for nothing.
+                let gives_up = self.plan.has_proxies && !self.plan.simulation.is_killed();
+                let end = if gives_up { end } else { NEVER };
+                (known..keys.len()).for_each(|index| self.note(keys[index], begin, end, action(index, None)));
                 // However it was lost: no answer is an answer.
                 let is_fenced = self.plan.allowed.engine(&source) == Meaning::Fenced;
                 let meaning = if is_fenced { Meaning::Fenced } else { Meaning::Explained };

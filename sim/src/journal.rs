@@ -1,8 +1,8 @@
 //! What clients asked and were told, in the order in which they saw it.
 //!
 //! Invariant: an entry's begin and end are positions in one sequence of moments; one that ends before another
-//! begins happened before it. A write that was never answered has no end and may take effect at any time
-//! after its begin, or never.
+//! begins happened before it. A write that was never answered may take effect at any time after its begin, or
+//! never; perhaps its end says which later writes it does not replace.
 //!
 //! Every write stores a value of its own: its number, and bytes that follow from the number
 //! ([`farsight_oracles::values`]). So a value that is read names the write that it comes from, and torn or
@@ -100,7 +100,8 @@ pub struct Entry {
     pub process: usize,
     /// When it was asked.
     pub begin: u64,
-    /// When the answer came, or [`NEVER`].
+    /// When the answer came. Of a write without one: when its caller stopped waiting, if it replaces no write
+    /// that begins later; otherwise [`NEVER`].
     pub end: u64,
     /// What.
     pub action: Action,

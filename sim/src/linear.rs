@@ -13,14 +13,15 @@
 //!
 //! Writes of unknown outcome make the configurations many: each of them may be taken or left. But one that
 //! is left can still be taken later. So a configuration that led nowhere rules out every other with the same
-//! operations of known outcome, the same state, and at least its writes of unknown outcome taken.
+//! operations of known outcome, the same state, and at least its writes of unknown outcome taken. One whose
+//! caller stopped waiting may take effect later, but never over a write that begins behind that.
 
 use std::collections::HashMap;
 
 use farsight_oracles::Identity;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::journal::{Action, Conditional, Entry, Seen};
+use crate::journal::{Action, Conditional, Entry, NEVER, Seen};
 
 /// Configurations after which a search gives up: no scenario's key comes near.
 const CONFIGURATIONS_MAX: usize = 1 << 20;
@@ -80,6 +81,16 @@ fn version_of(action: &Action) -> Option<u64> {
     }
 }
 
+/// True of a write that nobody knows the outcome of.
+fn is_unknown(entry: &Entry) -> bool {
+    matches!(entry.action.written(), Some((_, _, None)))
+}
+
+/// When it is over. What nobody waits for may have its effect later.
+fn end_of(entry: &Entry) -> u64 {
+    if is_unknown(entry) { NEVER } else { entry.end }
+}
+
 /// The version that a write made, if its answer tells.
 fn version_made(outcome: Option<WriteOutcome>) -> Option<u64> {
     match outcome {
@@ -119,7 +130,7 @@ impl Known {
         read.sort_unstable();
         read.dedup();
         ends.clear();
-        ends.extend(history.iter().enumerate().map(|(index, entry)| (entry.end, index)));
+        ends.extend(history.iter().enumerate().map(|(index, entry)| (end_of(entry), index)));
         ends.sort_unstable();
         made.clear();
         made.extend(history.iter().filter_map(|entry| made_by(read, &entry.action)));
@@ -250,6 +261,9 @@ struct Operation {
     stores: Stores,
     /// It is a write of a known version.
     is_ranked: bool,
+    /// Of a write of unknown outcome, when its caller stopped waiting. It comes before all writes that begin
+    /// later.
+    waited_until: u64,
 }
 
 /// The number of all writes whose values nobody read: they need not be told apart.
@@ -269,7 +283,8 @@ impl Operation {
             }
             action => meaning(action, |number| known.tell(number)),
         };
-        Self { is_decided, wants, rank, stores, is_ranked: made.is_some() }
+        let waited_until = if is_unknown(entry) { entry.end } else { NEVER };
+        Self { is_decided, wants, rank, stores, is_ranked: made.is_some(), waited_until }
     }
 
     /// What the key holds after it, if it fits what the key held.
@@ -435,6 +450,8 @@ struct Taken {
     operation: usize,
     /// What the key held before.
     before: Held,
+    /// The newest begin of a write among those that were taken before.
+    newest_before: u64,
     /// It fitted and changed nothing: nothing else need be tried in its place.
     is_free: bool,
 }
@@ -448,6 +465,8 @@ struct Search {
     /// The operations taken, a bit each, and in their order.
     set: Vec<u64>,
     taken: Vec<Taken>,
+    /// The newest begin of a write among them.
+    newest: u64,
     /// Of the bits, those of operations whose outcome is known.
     decided: Vec<u64>,
     tried: Tried,
@@ -520,7 +539,11 @@ impl Search {
             }
             match self.becomes(operation, at, held, wants_decided) {
                 Some(becomes) => {
-                    self.taken.push(Taken { operation, before: held, is_free: becomes == held });
+                    let (newest_before, is_free) = (self.newest, becomes == held);
+                    self.taken.push(Taken { operation, before: held, newest_before, is_free });
+                    if self.operations[operation].stores != Stores::Nothing {
+                        self.newest = newest_before.max(history[operation].begin);
+                    }
                     held = becomes;
                     decided_left -= usize::from(wants_decided);
                     self.moments.lift(operation);
@@ -545,6 +568,7 @@ impl Search {
             self.decided[index / 64] |= 1 << (index % 64);
         }
         self.taken.clear();
+        self.newest = 0;
         self.tried.clear();
     }
 
@@ -554,6 +578,7 @@ impl Search {
         let own = &self.operations[operation];
         let becomes = own.after(held).filter(|becomes| {
             own.is_decided == wants_decided
+                && self.newest <= own.waited_until
                 && (wants_decided
                     || *becomes != held && self.moments.is_first_of_its_kind(at, &self.operations))
         })?;
@@ -573,11 +598,12 @@ impl Search {
     /// before. `None` if there was no choice.
     fn go_back(&mut self, mut held: Held, decided_left: &mut usize) -> Option<(usize, Held)> {
         loop {
-            let Taken { operation, before, is_free } = self.taken.pop()?;
+            let Taken { operation, before, newest_before, is_free } = self.taken.pop()?;
             if !is_free {
                 self.tried.note(&self.set, &self.decided, held);
             }
             held = before;
+            self.newest = newest_before;
             self.set[operation / 64] &= !(1 << (operation % 64));
             self.moments.put_back(operation);
             *decided_left += usize::from(self.operations[operation].is_decided);

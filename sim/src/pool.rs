@@ -7,6 +7,7 @@ mod hashed;
 mod judge;
 mod lives;
 mod parts;
+mod proxies;
 mod scenarios;
 mod trainer;
 
@@ -73,6 +74,9 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
         sample: if shape.engine == PoolEngine::XStoreD { scenario.sample() } else { Vec::new() },
         seed: scenario.seed,
     }));
+    if shape.proxies > 0 {
+        simulation.reach_by_address();
+    }
     let bystander = Arc::new(scenario.plan::<C>(simulation, journal, addresses));
     let left = Arc::new(AtomicUsize::new(scenario.processes));
     let stage = Stage { scenario, pools, bystander, left };
@@ -118,7 +122,10 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
             let plan = Plan { group, access, process, seed, ..self.bystander.again() };
             start(plan, programs, &self.left);
         }
-        let PoolShape { trainers, group_sizes, .. } = shape;
+        let PoolShape { trainers, group_sizes, proxies, .. } = shape;
+        for proxy in 0..proxies {
+            proxies::start::<K, C>(&self.bystander, (proxy, proxies), &self.left);
+        }
         for trainer in 0..trainers {
             let sizes = group_sizes[trainer % group_sizes.len()];
             trainer::start::<K, C>(&self.bystander, trainer, (trainers, sizes), &self.left);

@@ -39,6 +39,8 @@ pub struct Scenario {
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub wave_writes: Option<u64>,
+    /// One operation in so many is behind a rest.
+    pub rests_one_in: Option<u64>,
     /// The ways that scans go.
     pub scan_ways: &'static [Direction],
     /// Keys that may be written, ascending.
@@ -100,6 +102,8 @@ pub struct PoolShape {
     pub engine: PoolEngine,
     /// Who trains, each a compute node of its own.
     pub trainers: usize,
+    /// Compute nodes that replace values for the others of a FlexKV table.
+    pub proxies: usize,
     /// The sizes of groups that they make, in turns.
     pub group_sizes: [GroupSizes; 2],
     /// Of the operations, one in so many is a process's last in its compute node: a new one joins.
@@ -236,6 +240,7 @@ impl Scenario {
             may_be_full: false,
             conditional_percent: 0,
             wave_writes: None,
+            rests_one_in: None,
             scan_ways: &Direction::ALL,
             versions_left_out: 0,
             parks_one_in: None,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_protocol::Direction;
 use farsight_sim::{
-    Campaign, EightBytes, Mark, Named, PoolShape, SCENARIOS, Scenario, Tally, named, run_seed,
+    Campaign, Coverage, EightBytes, Mark, Named, PoolShape, SCENARIOS, Scenario, Tally, named, run_seed,
 };
 
 /// Seeds of any scenario that meet every class of faults, and run everywhere.
@@ -60,6 +60,23 @@ fn a_seed_has_one_trace() {
     different.sort_unstable();
     different.dedup();
     assert_eq!(different.len(), hashes.len(), "two seeds went one way");
+}
+
+/// Compute nodes write for others, and combine, in a scenario of theirs. Each seed has one trace there, too.
+#[test]
+fn compute_nodes_that_serve_write_for_others() {
+    let run = |seed: u64| {
+        let scenario = named("hashed-proxied").expect("a scenario");
+        run_seed(seed, scenario, false).unwrap_or_else(|failure| panic!("{failure}"))
+    };
+    let mut coverage = Coverage::default();
+    for seed in 1..=20 {
+        let report = run(seed);
+        assert_eq!(report.trace_hash, run(seed).trace_hash, "seed {seed} went another way");
+        coverage.add(&report.coverage);
+    }
+    assert!(coverage.seen(Mark::Proxied) > coverage.seen(Mark::Combined));
+    assert!(coverage.seen(Mark::Combined) > 0, "no write was combined with another one");
 }
 
 /// A seed that failed once, when each key was its identity's number: so it is what it was then.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use farsight_index::Writes;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
+#[cfg(injected)]
+use crate::injected;
 use crate::session::Written;
 use crate::write::replaces_any_value;
 use crate::{FlexError, FlexSession};
@@ -80,6 +82,8 @@ impl FlexSession {
                 lasts.push(index);
                 absorbed.push(0);
             } else {
+                #[cfg(injected)]
+                let index = if injected::FIRST_WRITE_STORED.is_injected() { lasts[number] } else { index };
                 lasts[number] = index;
                 absorbed[number] += 1;
             }

@@ -23,4 +23,10 @@ farsight_base::bugs! {
     OLD_DIRECTORY_TRUSTED = "OldDirectoryTrusted";
     /// An object is freed before its slot is another's.
     FREED_BEFORE_REPLACED = "FreedBeforeReplaced";
+    /// A write whose call to another compute node was lost is done again, one-sided.
+    LOST_CALL_REPEATED = "LostCallRepeated";
+    /// Of the writes of one key in a batch, the first one is stored.
+    FIRST_WRITE_STORED = "FirstWriteStored";
+    /// A replacement whose swap found another word is answered as done.
+    UNSWAPPED_ANSWERED = "UnswappedAnswered";
 }

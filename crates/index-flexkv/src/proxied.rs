@@ -27,6 +27,8 @@ use farsight_protocol::{
     WriteOperation, WriteOutcome,
 };
 
+#[cfg(injected)]
+use crate::injected;
 use crate::session::Written;
 use crate::write::replaces_any_value;
 use crate::{FlexError, FlexSession};
@@ -175,6 +177,10 @@ fn ask_proxy(
                 }
             }
             Err(ProxyFailure::Unsent) => return proxies.leave_out(proxy),
+            #[cfg(injected)]
+            Err(ProxyFailure::Unknown(_)) if injected::LOST_CALL_REPEATED.is_injected() => {
+                return proxies.leave_out(proxy);
+            }
             Err(ProxyFailure::Unknown(source)) => {
                 for index in now {
                     let key = writes.keys[*index];

@@ -8,6 +8,8 @@ use farsight_layout::hash_index::{Candidate, HashSlot};
 
 use crate::addresses::Address;
 use crate::get::{ring, slots};
+#[cfg(injected)]
+use crate::injected;
 use crate::object::NewObject;
 use crate::session::{Done, Written, absorbed_by};
 use crate::table::KeyLines;
@@ -124,6 +126,8 @@ impl FlexSession {
                 Some(Err(error))
             }
             Ok(is_swapped) => {
+                #[cfg(injected)]
+                let is_swapped = is_swapped || injected::UNSWAPPED_ANSWERED.is_injected();
                 let outcome = self.end_replacement((key, of), &mut object, address, swap, is_swapped);
                 self.abandon(of.node, &mut object);
                 outcome.map(Ok)

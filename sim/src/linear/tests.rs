@@ -1,7 +1,6 @@
 //! Histories that an order explains, and others.
 
 use super::*;
-use crate::journal::NEVER;
 
 fn entry(begin: u64, end: u64, action: Action) -> Entry {
     Entry { key: Identity(7), life: 1, process: 0, begin, end, action }
@@ -185,6 +184,22 @@ fn writes_of_unknown_outcome_do_not_hide_a_contradiction() {
     history.push(read(begin + 6, begin + 7, Some(77)));
     let violation = check(&history).expect_err("a value from nowhere");
     assert_eq!(violation.what, "no order explains these answers");
+}
+
+#[test]
+fn a_write_that_nobody_waits_for_replaces_nothing_that_begins_later() {
+    let history = |end: u64| {
+        let inserted = write(1, 4, PUT, 1, WriteOutcome::Inserted(1));
+        let lost = Entry { end, ..unknown(5, PUT, 9) };
+        vec![inserted, lost, write(10, 12, PUT, 2, WriteOutcome::Replaced(2)), read(90, 91, Some(9))]
+    };
+    assert_eq!(check(&history(NEVER)), Ok(()));
+    // Both are under way.
+    assert_eq!(check(&history(11)), Ok(()));
+    check(&history(8)).expect_err("it comes behind a write that began later");
+    // It may take effect late, as long as nobody writes.
+    let [inserted, lost, _, late] = history(8)[..] else { unreachable!("four entries") };
+    assert_eq!(check(&[inserted, lost, read(20, 21, Some(1)), late]), Ok(()));
 }
 
 /// Whatever a register tells clients that overlap is explained; any answer swapped for another is not.

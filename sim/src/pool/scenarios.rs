@@ -34,6 +34,12 @@ const LEASES: [Choice; 4] = [
     (Fault::LeapingClock, 2_000, 2_000_000_000),
     (Fault::DriftingClock, 200, 0),
 ];
+/// What lasts longer than anybody waits for a compute node that serves.
+const STALLS: [Choice; 3] = [
+    (Fault::PausedClient, 1_500, 3_000_000_000),
+    (Fault::SlowVerb, 1_500, 1_500_000_000),
+    (Fault::SlowCall, 300, 1_500_000_000),
+];
 /// What strikes the network: for less time than a card repeats, or for more.
 const NETWORK: [Choice; 6] = [
     (Fault::CutServer, 8_000, 8_000_000),
@@ -62,6 +68,8 @@ const WAVE_WRITES: u64 = 250;
 /// Groups of every second trainer, each of a leaf, and of the others, which put them together again.
 const CONTRARY_GROUPS: [GroupSizes; 2] =
     [GroupSizes { leaves: 1, saved_min: usize::MAX }, GroupSizes { leaves: 16, saved_min: 1 }];
+/// Where compute nodes serve, an operation of so many is behind a rest.
+const RESTS_ONE_IN: u64 = 12;
 /// Keys of a scenario whose index is split: of two partitions, each of which has 21 slots at first.
 const KEYS_OF_GROWTH: usize = 160;
 /// Bytes of the table of such a scenario: its index has room for the splits.
@@ -87,6 +95,7 @@ impl Scenario {
             memory_nodes: 1 + random.below(3) as usize,
             engine: PoolEngine::Rolex,
             trainers: 1 + random.below(2) as usize,
+            proxies: 0,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
@@ -110,6 +119,7 @@ impl Scenario {
             memory_nodes: 2 + random.below(3) as usize,
             engine: PoolEngine::XStoreD,
             trainers: 0,
+            proxies: 0,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
             hashed_bytes: HASHED_BYTES,
@@ -125,6 +135,7 @@ impl Scenario {
             memory_nodes: 1 + random.below(3) as usize,
             engine: PoolEngine::FlexKv,
             trainers: 0,
+            proxies: 0,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
@@ -189,6 +200,22 @@ impl Scenario {
             embedding: EightBytes::Plain,
             keys,
             pool: plain.pool.map(|shape| PoolShape { hashed_bytes: HASHED_BYTES_OF_GROWTH, ..shape }),
+            ..plain
+        }
+    }
+
+    /// Few keys, which compute nodes that serve replace for the others, under all that strikes compute nodes.
+    /// Processes rest now and then, so that leases end, and who left is found out.
+    pub(crate) fn hashed_proxied(seed: u64) -> Self {
+        let special: &[Choice] = [&DEATHS[..], &STALLS, &NETWORK, &[]][seed as usize % 4];
+        let plain = Self::in_hash("hashed-proxied", seed, special, usize::from(!special.is_empty()));
+        let mut random = SplitMix64::new(seed ^ 0x7072_6f78);
+        let proxies = 1 + random.below(2) as usize;
+        Self {
+            hot_keys: 1 + random.below(4) as usize,
+            writes_percent: 60,
+            rests_one_in: Some(RESTS_ONE_IN),
+            pool: plain.pool.map(|shape| PoolShape { proxies, ..shape }),
             ..plain
         }
     }
