@@ -84,15 +84,22 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) has_blocks: bool,
     /// Of the operations, one in so many is a process's last in its program: the rest is a newcomer's.
     pub(crate) leaves_one_in: Option<u64>,
-    /// True where compute nodes write for others: a caller that stops waiting for such a write knows that it
-    /// replaces nothing that is written later.
-    pub(crate) has_proxies: bool,
+    pub(crate) unanswered: Unanswered,
     /// True where the table's versions may end.
     pub(crate) versions_end: bool,
     /// Operations, counted by key.
     pub(crate) operations: usize,
     pub(crate) process: usize,
     pub(crate) seed: u64,
+}
+
+/// What a caller that stops waiting for a write's answer knows of the write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// Nothing: it may take effect at any time.
+    MayReplaceAnything,
+    /// It replaces nothing that is written later: where compute nodes write for others.
+    ReplacesNothingLater,
 }
 
 /// Why a session ends.
@@ -625,8 +632,9 @@ impl<C: Cluster> Client<C> {
             Err(WriteError::Indeterminate { source, .. }) => {
                 self.plan.journal.mark(Mark::UnknownOutcome, (keys.len() - known) as u64);
                 // A caller that was killed waits for nothing.
-                let gives_up = self.plan.has_proxies && !self.plan.simulation.is_killed();
-                let end = if gives_up { end } else { NEVER };
+                let is_over = self.plan.unanswered == Unanswered::ReplacesNothingLater
+                    && !self.plan.simulation.is_killed();
+                let end = if is_over { end } else { NEVER };
                 (known..keys.len()).for_each(|index| self.note(keys[index], begin, end, action(index, None)));
                 // However it was lost: no answer is an answer.
                 let is_fenced = self.plan.allowed.engine(&source) == Meaning::Fenced;

@@ -28,7 +28,7 @@ use farsight_protocol::{ValueKind, WriteOperation};
 use crate::Scenario;
 use crate::allowed::Allowed;
 use crate::classes::Mark;
-use crate::client::{self, Client, Plan};
+use crate::client::{self, Client, Plan, Unanswered};
 use crate::cluster::{Cluster, HashedPool, MemoryPool, OneServer, PartedPool};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
@@ -280,7 +280,11 @@ impl Scenario {
             may_be_full: self.may_be_full,
             has_blocks: self.block_bytes.is_some(),
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
-            has_proxies: self.pool.is_some_and(|shape| shape.proxies > 0),
+            unanswered: if self.pool.is_some_and(|shape| shape.proxies > 0) {
+                Unanswered::ReplacesNothingLater
+            } else {
+                Unanswered::MayReplaceAnything
+            },
             versions_end: self.versions_left_out > 0,
             operations: self.operations / self.processes,
             process: self.processes,

@@ -31,3 +31,34 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Caused(&'static str, Option<Box<Caused>>);
+
+    impl Display for Caused {
+        fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str(self.0)
+        }
+    }
+
+    impl Error for Caused {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn a_repeated_cause_is_said_once() {
+        let caused = |words, source: Option<Caused>| Caused(words, source.map(Box::new));
+        let file = caused("no such file", None);
+        let error = caused("cannot load", Some(caused("cannot read x: no such file", Some(file))));
+        assert_eq!(with_causes(&error), "cannot load: cannot read x: no such file");
+    }
+}

@@ -60,23 +60,3 @@ pub enum TableError {
         max_bytes: usize,
     },
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{words}")]
-    struct Caused {
-        words: &'static str,
-        source: Option<Box<Caused>>,
-    }
-
-    #[test]
-    fn a_repeated_cause_is_said_once() {
-        let caused = |words, source: Option<Caused>| Caused { words, source: source.map(Box::new) };
-        let file = caused("no such file", None);
-        let error = caused("cannot load", Some(caused("cannot read x: no such file", Some(file))));
-        assert_eq!(with_causes(&error), "cannot load: cannot read x: no such file");
-    }
-}
