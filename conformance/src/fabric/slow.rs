@@ -26,6 +26,6 @@ impl<F: FabricUnderTest> FabricUnderTest for Slow<F> {
     }
 
     fn rounds(&self, usual: usize) -> usize {
-        usual / 20
+        (usual / 20).max(1)
     }
 }

@@ -101,7 +101,7 @@ impl FabricUnderTest for Verbs {
 
     /// A software device under emulation takes milliseconds a READ.
     fn rounds(&self, usual: usize) -> usize {
-        usual / 32
+        (usual / 32).max(1)
     }
 
     /// A queue pair has no more calls under way.

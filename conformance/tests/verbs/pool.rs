@@ -37,7 +37,7 @@ impl FabricUnderTest for Node {
     }
 
     fn rounds(&self, usual: usize) -> usize {
-        self.0.rounds(usual) / 2
+        (self.0.rounds(usual) / 2).max(1)
     }
 
     fn pairs(&self, usual: usize) -> usize {
