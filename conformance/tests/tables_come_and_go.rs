@@ -1,7 +1,5 @@
 //! Tables that are made and dropped by the thousand leave nothing behind, and many small ones take little
-//! memory. The process that is counted is server and client at once, so each case has one of its own.
-
-use std::process::{Command, Stdio};
+//! memory. The process that is counted is server and client at once, so this program has this test alone.
 
 use farsight::Access;
 use farsight_client::{Client, Session};
@@ -13,8 +11,6 @@ use farsight_conformance::fabric::tcp::Tcp;
 use farsight_conformance::holding::Holding;
 use farsight_protocol::WriteOperation;
 
-/// The variable that names the case which a process is to count.
-const CASE: &str = "FARSIGHT_CASE";
 /// Rounds before the first count: what is kept for ever is there by then.
 const WARM_UP: usize = 500;
 const ROUNDS: usize = 10_000;
@@ -84,43 +80,20 @@ fn many_small_ones<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
     });
 }
 
-fn count<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
-    many_small_ones(what, store);
-    come_and_go(what, store);
+#[test]
+fn tables_come_and_go_and_small_ones_are_small() {
+    for rolex in [false, true] {
+        let engine = if rolex { "ROLEX" } else { "XStore" };
+        let shm = if rolex { PoolStore::rolex([Shm::new()], TABLE_BYTES) } else { x_store(Shm::new()) };
+        many_small_ones(&format!("{engine} over shared memory"), &shm);
+        come_and_go(&format!("{engine} over shared memory"), &shm);
+        let tcp =
+            if rolex { PoolStore::rolex([Tcp::default()], TABLE_BYTES) } else { x_store(Tcp::default()) };
+        many_small_ones(&format!("{engine} over TCP"), &tcp);
+        come_and_go(&format!("{engine} over TCP"), &tcp);
+    }
 }
-
-/// Counts what its argument names.
-type Case = fn(&str);
-
-/// What is counted, each in a process of its own.
-const CASES: [(&str, Case); 4] = [
-    ("XStore over shared memory", |what| count(what, &x_store(Shm::new()))),
-    ("XStore over TCP", |what| count(what, &x_store(Tcp::default()))),
-    ("ROLEX over shared memory", |what| count(what, &PoolStore::rolex([Shm::new()], TABLE_BYTES))),
-    ("ROLEX over TCP", |what| count(what, &PoolStore::rolex([Tcp::default()], TABLE_BYTES))),
-];
 
 fn x_store<F: FabricUnderTest>(subject: F) -> PoolStore<F> {
     PoolStore::x_store_d([subject], &[], TABLE_BYTES)
-}
-
-#[test]
-fn tables_come_and_go_and_small_ones_are_small() {
-    if let Ok(asked) = std::env::var(CASE) {
-        let (what, case) = CASES.iter().find(|(what, _)| *what == asked).expect("one of the cases");
-        return case(what);
-    }
-    let own = std::env::current_exe().expect("this program");
-    let start = |what: &str| {
-        let mut process = Command::new(&own);
-        process.arg("--nocapture").env(CASE, what).stdout(Stdio::piped()).stderr(Stdio::piped());
-        process.spawn().expect("a process starts")
-    };
-    let processes: Vec<_> = CASES.iter().map(|(what, _)| (what, start(what))).collect();
-    for (what, process) in processes {
-        let output = process.wait_with_output().expect("a process ends");
-        let [said, reported] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-        assert!(output.status.success(), "{what}:\n{said}\n{reported}");
-        println!("{said}");
-    }
 }
