@@ -108,8 +108,8 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::begin_write_values(&mut frame, table, operation, entries.len());
             push_values(&mut frame, entries);
         }
-        Request::Replace { table, until, entries } => {
-            Request::begin_replace(&mut frame, table, until, entries.len());
+        Request::Replace { table, epoch, until, entries } => {
+            Request::begin_replace(&mut frame, (epoch, table), until, entries.len());
             entries.iter().for_each(|entry| ValueEntries::push(&mut frame, entry));
         }
         Request::StageValue { table, piece } => {

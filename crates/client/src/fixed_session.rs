@@ -10,8 +10,11 @@ use farsight_base::clock::Deadline;
 use farsight_index::{EngineError, OldValues, Writes};
 use farsight_protocol::{TableId, WriteOutcome};
 
+use crate::Origin;
 use crate::attached::Operations;
 use crate::backend::Backend;
+#[cfg(injected)]
+use crate::injected;
 use crate::reconnect::OfFabric as _;
 
 /// Queue pairs and an engine over them, for one thread.
@@ -30,10 +33,20 @@ impl FixedSession {
         Self { table: info.id, engine, backend }
     }
 
-    /// The table.
+    /// Where it writes, for as long as it lives.
     #[must_use]
-    pub fn table(&self) -> TableId {
-        self.table
+    pub fn origin(&self) -> Origin {
+        Origin { epoch: self.backend.epoch(), table: self.table }
+    }
+
+    /// True if it writes there. In another epoch the number is another table's.
+    #[must_use]
+    pub fn is_of(&self, origin: Origin) -> bool {
+        #[cfg(injected)]
+        if injected::OTHER_EPOCH_SERVED.is_injected() {
+            return self.table == origin.table;
+        }
+        self.origin() == origin
     }
 
     /// Executes writes of one kind, in their order for each key, and appends what became of each to

@@ -7,6 +7,8 @@ farsight_base::bugs! {
     LIVES_NOT_COMPARED = "LivesNotCompared";
     /// A client takes a connection that is lost for its current one, for ever.
     LOST_BACKEND_KEPT = "LostBackendKept";
+    /// A compute node that serves writes for a caller of another epoch.
+    OTHER_EPOCH_SERVED = "OtherEpochServed";
     /// A session sends writes again whose answers are lost.
     WRITE_REPEATED = "WriteRepeated";
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use farsight_base::ClientId;
 use farsight_base::clock::{Deadline, MonotonicNs};
 use farsight_base::report::with_causes;
-use farsight_client::FixedSession;
+use farsight_client::{FixedSession, Origin};
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
 use farsight_index::Writes;
 use farsight_node::{Executor, answer};
@@ -42,7 +42,8 @@ pub struct ProxyCalls {
 
 /// Calls that are executed together.
 struct Batch {
-    table: TableId,
+    /// The table, and in which epoch of the pool.
+    origin: Origin,
     /// The earliest time until which one of them may find out what it replaces; none without writes.
     until: Option<MonotonicNs>,
     /// Each with the number of its writes.
@@ -59,7 +60,7 @@ impl ProxyCalls {
 
     /// Parks a call, and returns how many writes it has.
     fn park(&mut self, ticket: Ticket, frame: &[u8]) -> Result<usize, ServerError> {
-        let Request::Replace { table, until, entries } = Request::decode(frame)? else {
+        let Request::Replace { table, epoch, until, entries } = Request::decode(frame)? else {
             let text = "this is a compute node, which replaces values in FlexKV tables for others. Connect to \
                         the pool's memory nodes";
             return Err(ServerError::new(ErrorCode::BadRequest, text));
@@ -69,9 +70,10 @@ impl ProxyCalls {
             let text = "the call came too late by this compute node's clock";
             return Err(ServerError::new(ErrorCode::Contended, text));
         }
-        let known = self.waiting.iter().position(|batch| batch.table == table);
+        let origin = Origin { epoch, table };
+        let known = self.waiting.iter().position(|batch| batch.origin == origin);
         let number = known.unwrap_or_else(|| {
-            self.waiting.push(Batch::new(table));
+            self.waiting.push(Batch::new(origin));
             self.waiting.len() - 1
         });
         let until = Some(until).filter(|_| !entries.is_empty());
@@ -80,16 +82,17 @@ impl ProxyCalls {
 
     /// Executes a batch. What became of its writes, in their order, is in `outcomes`.
     fn execute(&mut self, batch: &Batch, outcomes: &mut Vec<WriteOutcome>) -> Result<(), ServerError> {
+        let Batch { origin, keys, values, bounds, until, .. } = batch;
         let unknown = || {
-            let text = format!("this compute node does not write in table {}", batch.table.0);
+            let text = format!("this compute node does not write in table {}", origin.table.0);
             ServerError::new(ErrorCode::UnknownTable, text)
         };
-        let served = self.serving.tables().get(&batch.table).cloned().ok_or_else(unknown)?;
-        let session = match self.sessions.entry(batch.table) {
-            Entry::Occupied(session) => session.into_mut(),
-            Entry::Vacant(none) => none.insert(session_on(&served, batch.table)?),
+        let served = self.serving.tables().get(&origin.table).cloned().ok_or_else(unknown)?;
+        let session = match self.sessions.entry(origin.table) {
+            Entry::Occupied(known) if known.get().is_of(*origin) => known.into_mut(),
+            // A caller of an earlier epoch ends no session of this one.
+            other => other.insert_entry(session_on(&served, *origin)?).into_mut(),
         };
-        let Batch { keys, values, bounds, until, .. } = batch;
         let Some(until) = until else { return Ok(()) };
         let until = Deadline::new(&self.serving.clock, *until);
         let writes = Writes { operation: WriteOperation::Update, keys, values, bounds };
@@ -98,7 +101,7 @@ impl ProxyCalls {
             return Ok(());
         };
         if session.is_lost(&error) {
-            self.sessions.remove(&batch.table);
+            self.sessions.remove(&origin.table);
         }
         let code = match error.refusal() {
             _ if error.is_indeterminate() => ErrorCode::Bug,
@@ -109,23 +112,31 @@ impl ProxyCalls {
     }
 }
 
-/// A session on the table of this number.
-fn session_on(served: &ServedTable, table: TableId) -> Result<FixedSession, ServerError> {
+/// A session on the table of this number, in this epoch. Numbers recur in the next one.
+fn session_on(served: &ServedTable, origin: Origin) -> Result<FixedSession, ServerError> {
     let session = served
         .table
         .fixed_session()
         .map_err(|error| ServerError::new(ErrorCode::OutOfResources, with_causes(&error)))?;
-    if session.table() == table {
+    if session.is_of(origin) {
         return Ok(session);
     }
-    let text = format!("the name {:?} leads to another table than {} by now", served.table.name(), table.0);
+    let Origin { epoch, table } = session.origin();
+    let text = format!(
+        "the name {:?} leads to table {} of epoch {}, and not to {} of {}",
+        served.table.name(),
+        table.0,
+        epoch.0,
+        origin.table.0,
+        origin.epoch.0
+    );
     Err(ServerError::new(ErrorCode::UnknownTable, text))
 }
 
 impl Batch {
-    fn new(table: TableId) -> Self {
+    fn new(origin: Origin) -> Self {
         let (calls, keys, values) = (Vec::new(), Vec::new(), Vec::new());
-        Self { table, until: None, calls, keys, values, bounds: vec![0] }
+        Self { origin, until: None, calls, keys, values, bounds: vec![0] }
     }
 
     /// Takes up a call, and returns how many writes it has.

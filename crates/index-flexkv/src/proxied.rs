@@ -18,12 +18,12 @@
 //! time, and [combines](crate::combine) those of one key. A key that it finds absent is the caller's to
 //! insert.
 
-use farsight_base::LeafNumber;
+use farsight_base::{Epoch, LeafNumber};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::{OldValues, Writes};
 use farsight_layout::hash_index::KeyHash;
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, OPERATIONS_MAX, Reply, Request, TableId, ValueEntries, WriteEntry,
+    ErrorCode, OPERATIONS_MAX, REPLACE_BYTES, Reply, Request, TableId, ValueEntries, WriteEntry,
     WriteOperation, WriteOutcome,
 };
 
@@ -44,8 +44,8 @@ pub enum ProxyFailure {
 
 /// What a session asks of compute nodes that write for others.
 pub trait ProxyCalls: Send {
-    /// The table, by the number by which they know it.
-    fn table(&self) -> TableId;
+    /// The table, by the number that it has in this epoch of the coordinator.
+    fn table(&self) -> (Epoch, TableId);
 
     /// Bytes of a request at most.
     fn message_bytes_max(&self) -> usize;
@@ -148,7 +148,7 @@ fn ask_proxy(
     let (by_index, mut rest) = (writes.by_index(), indexes);
     let (mut frame, mut reply) = (Vec::new(), Vec::new());
     while !rest.is_empty() {
-        let mut room_bytes = proxies.message_bytes_max() - HEADER_BYTES;
+        let mut room_bytes = proxies.message_bytes_max() - REPLACE_BYTES;
         let fits = |index: &&usize| {
             let bytes = ValueEntries::entry_bytes(by_index(**index).1.len());
             let fits = bytes <= room_bytes;
@@ -193,7 +193,12 @@ fn ask_proxy(
     }
 }
 
-fn encode((table, until): (TableId, u64), writes: Writes<'_>, indexes: &[usize], frame: &mut Vec<u8>) {
+fn encode(
+    (table, until): ((Epoch, TableId), u64),
+    writes: Writes<'_>,
+    indexes: &[usize],
+    frame: &mut Vec<u8>,
+) {
     let by_index = writes.by_index();
     Request::begin_replace(frame, table, until, indexes.len());
     for index in indexes {

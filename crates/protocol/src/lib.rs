@@ -50,7 +50,7 @@ pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, Proxy
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
 };
-pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
+pub use request::{REPLACE_BYTES, Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use staged::{PIECE_HEAD_BYTES, StagedWrite, ValuePiece};
 pub use stats::{
     BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, ModelStats, NodeStats, PartStats,

@@ -2,7 +2,7 @@
 //!
 //! Header, 16 B: operation 8, flags 8, count 16, table 32, argument 64; then the operation's words.
 
-use farsight_base::LeafNumber;
+use farsight_base::{Epoch, LeafNumber};
 use serde::de::DeserializeOwned;
 
 use crate::wire::{Words, put, put_padded};
@@ -10,6 +10,9 @@ use crate::{
     ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX,
     StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
 };
+
+/// Bytes of a replacement before its entries.
+pub const REPLACE_BYTES: usize = HEADER_BYTES + 8;
 
 const CONTROL: u8 = 1;
 const GET: u8 = 2;
@@ -106,6 +109,8 @@ pub enum Request<'a> {
     Replace {
         /// The table.
         table: TableId,
+        /// The coordinator's epoch in which the table has that number.
+        epoch: Epoch,
         /// The time, in nanoseconds.
         until: u64,
         /// Keys, hints that are not used, values.
@@ -465,8 +470,9 @@ impl<'a> Request<'a> {
     ///
     /// # Panics
     /// As [`Request::get`].
-    pub fn begin_replace(into: &mut Vec<u8>, table: TableId, until: u64, count: usize) {
+    pub fn begin_replace(into: &mut Vec<u8>, (epoch, table): (Epoch, TableId), until: u64, count: usize) {
         header(into, REPLACE, 0, count, table, until);
+        put(into, epoch.0);
     }
 
     /// Encodes a request for a piece of a value.
@@ -525,8 +531,9 @@ impl<'a> Request<'a> {
                 Ok(Self::WriteValues { table, operation, entries })
             }
             REPLACE => {
-                let entries = ValueEntries::new(body, operations(count)?)?;
-                Ok(Self::Replace { table, until: argument, entries })
+                let (epoch, entries) = split_epoch(body)?;
+                let entries = ValueEntries::new(entries, operations(count)?)?;
+                Ok(Self::Replace { table, epoch, until: argument, entries })
             }
             LOOKUP => {
                 let words = exact("a lookup's key and sub-model", body, 2)?;
@@ -578,6 +585,15 @@ pub(crate) fn decode_whole<T: DeserializeOwned>(what: &'static str, body: &[u8])
             Err(DecodeError::new(what, HEADER_BYTES, "a message of its type".into(), error.to_string()))
         }
     }
+}
+
+/// A replacement's epoch, and its entries.
+fn split_epoch(body: &[u8]) -> Result<(Epoch, &[u8]), DecodeError> {
+    let Some((epoch, entries)) = body.split_first_chunk() else {
+        let got = format!("{} B", body.len());
+        return Err(DecodeError::new("a replacement's epoch", HEADER_BYTES, "8 B".into(), got));
+    };
+    Ok((Epoch(u64::from_le_bytes(*epoch)), entries))
 }
 
 /// Refuses a header with something in a field that its operation does not use.

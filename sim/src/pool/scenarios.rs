@@ -55,6 +55,10 @@ const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
 /// When they die. Where they die more often than anybody can open a table nobody has to get anywhere; then
 /// they stop dying, and everybody has to.
 const ENDS_NS: Range<u64> = 0..100_000_000;
+/// Ends of all that compute nodes which serve write for. Those go on in the next life.
+const RARE_ENDS: [Choice; 1] = [(Fault::CrashedServer, 1_000, 0)];
+/// When these are.
+const RARE_ENDS_NS: Range<u64> = 0..3_000_000_000;
 /// When the queues of a lonely compute node break.
 const BREAKS_NS: Range<u64> = 0..15_000_000;
 /// Blocks that a session takes at once.
@@ -204,11 +208,15 @@ impl Scenario {
         }
     }
 
-    /// Few keys, which compute nodes that serve replace for the others, under all that strikes compute nodes.
-    /// Processes rest now and then, so that leases end, and who left is found out.
+    /// Few keys, which compute nodes that serve replace for the others, under all that strikes compute nodes,
+    /// and over the ends of memory nodes. Processes rest now and then, so that leases end, and who left is
+    /// found out.
     pub(crate) fn hashed_proxied(seed: u64) -> Self {
-        let special: &[Choice] = [&DEATHS[..], &STALLS, &NETWORK, &[]][seed as usize % 4];
-        let plain = Self::in_hash("hashed-proxied", seed, special, usize::from(!special.is_empty()));
+        let special: &[Choice] = [&DEATHS[..], &STALLS, &NETWORK, &RARE_ENDS, &[]][seed as usize % 5];
+        let mut plain = Self::in_hash("hashed-proxied", seed, special, usize::from(!special.is_empty()));
+        for rule in plain.rules.iter_mut().filter(|rule| rule.fault == Fault::CrashedServer) {
+            rule.during_ns = RARE_ENDS_NS;
+        }
         let mut random = SplitMix64::new(seed ^ 0x7072_6f78);
         let proxies = 1 + random.below(2) as usize;
         Self {

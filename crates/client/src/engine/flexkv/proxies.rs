@@ -206,8 +206,8 @@ impl<C: Connection> SessionProxies<C> {
 }
 
 impl<C: Connection> ProxyCalls for SessionProxies<C> {
-    fn table(&self) -> TableId {
-        self.table
+    fn table(&self) -> (Epoch, TableId) {
+        (self.nodes.connection(0).epoch(), self.table)
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -246,7 +246,7 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
         let is_old = link.told.is_none_or(|(_, heard)| self.clock.now().since(heard) > TIME_AGE_MAX);
         if is_old {
             let (mut frame, mut reply) = (Vec::new(), Vec::new());
-            Request::begin_replace(&mut frame, self.table, 0, 0);
+            Request::begin_replace(&mut frame, self.table(), 0, 0);
             // It asks for nothing, so nothing is in doubt.
             self.ask(link, &frame, &mut reply).map_err(|_| ProxyFailure::Unsent)?;
         }
