@@ -6,7 +6,7 @@ const UNDER_WAY: usize = 4;
 /// Mappings that the allocator may make and give back meanwhile. A leak of one a round would be hundreds.
 const MAPPINGS_UNDER_WAY: usize = 32;
 /// Growth of memory that is no leak; a leaked region of 4 KiB a round would be ten times that.
-const MEMORY_BYTES: usize = 4 << 20;
+const MEMORY_BYTES: usize = 12 << 20;
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug)]
