@@ -36,7 +36,7 @@ pub struct ProxyCalls {
     /// The worker's name, for the report of a bug.
     name: String,
     sessions: HashMap<TableId, FixedSession>,
-    /// By table.
+    /// By table and epoch.
     waiting: Vec<Batch>,
 }
 
