@@ -110,20 +110,20 @@ found! {
     a_part_driven_out_in_its_place: DrivenOutInPlace in "budgets" within 1_000;
     a_retrain_dropped: DroppedRetrain in "mixed" within 10;
     a_stale_model_kept: StaleModelKept in "mixed" within 20;
-    parts_of_two_generations: GenerationsMixed in "merges" within 400;
+    parts_of_two_generations: GenerationsMixed in "merges" within 2_000;
     a_retry_without_bound: UnboundedRetry in "stalls" within 200;
     a_model_trained_on_keys: TrainedOnKeys in "mixed" within 20;
     bounds_that_are_not_checked: BoundsNotChecked in "flips" within 20;
     an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;
     no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
     a_lock_taken_over_without_a_fence: StolenUnfenced in "pool-leases" within 200;
-    a_lock_that_nobody_else_takes_over: NotPoisoned in "pool-deaths" within 100;
+    a_lock_that_nobody_else_takes_over: NotPoisoned in "pool-deaths" within 500;
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
-    a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
+    a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 1_000;
     a_merged_leaf_left_open: MergedUnclosed in "pool-merges" within 200;
     a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 200;
-    a_leaf_at_which_a_group_begins_merged: AnchorTakenBlind in "pool-groups" within 200;
+    a_leaf_at_which_a_group_begins_merged: AnchorTakenBlind in "pool-groups" within 1_000;
     a_write_done_along_and_again: TakenUnmarked in "pool" within 3_000;
     leaves_in_use_given_back: LinkedFreed in "pool" within 50;
     a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
@@ -148,12 +148,12 @@ found! {
     a_slot_swapped_beside_its_object: SwappedBesideWrite in "hashed" within 200;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
-    memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 3_000;
+    memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 8_000;
     a_call_to_a_compute_node_repeated: LostCallRepeated in "hashed-proxied" within 50;
     the_first_write_of_a_batch_stored: FirstWriteStored in "hashed-proxied" within 20;
     a_call_of_another_epoch_executed: OtherEpochServed in "hashed-proxied" within 1_000;
     a_swap_that_failed_answered: UnswappedAnswered in "hashed-proxied" within 50;
-    splits_that_are_not_counted_again: RecountSkipped in "pool" within 400;
+    splits_that_are_not_counted_again: RecountSkipped in "pool" within 2_000;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
 
@@ -269,7 +269,13 @@ fn a_merge_seen_half() {
         (scenario.hot_keys, scenario.filled_keys) = (scenario.keys.len(), scenario.keys.len());
         scenario.wave_writes = Some(24);
     };
-    assert_is_said(bug("WidenedBeforeFilled"), "merges", two_leaves, 2_000, "no order explains these answers");
+    assert_is_said(
+        bug("WidenedBeforeFilled"),
+        "merges",
+        two_leaves,
+        2_000,
+        "no order explains these answers",
+    );
 }
 
 /// Every client that connects is refused, for ever.
