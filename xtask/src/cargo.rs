@@ -12,6 +12,25 @@ pub(crate) fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
+/// A cargo that is as if a shell started it. The one that runs this program has told it of its own package, and
+/// build scripts that ask for a package's name, as ring's does, would find it changed: everything above them
+/// would be built anew, and once more by the next cargo of a shell.
+#[must_use]
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_of_package) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// True for what cargo tells a program of the package that it is of.
+fn is_of_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| variable.starts_with(prefix))
+}
+
 /// rustc's answer to `arguments`, first line.
 ///
 /// # Errors
@@ -52,7 +71,7 @@ impl Tests<'_> {
     /// If cargo cannot be run.
     pub(crate) fn run(&self, show: bool) -> anyhow::Result<Outcome> {
         let (reader, writer) = std::io::pipe().context("making a pipe")?;
-        let mut command = Command::new("cargo");
+        let mut command = cargo();
         command
             .args(["test", "--profile", "tests"])
             .args(&self.arguments)
@@ -93,6 +112,14 @@ fn passed(line: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_cargo_hears_of_no_package() {
+        let command = cargo();
+        let is_removed = |name: &str| command.get_envs().any(|(of, value)| of == name && value.is_none());
+        assert!(is_removed("CARGO_PKG_NAME") && is_removed("CARGO_MANIFEST_DIR"));
+        assert!(!is_removed("PATH"));
+    }
 
     #[test]
     fn the_last_line_of_a_test_program_is_understood() {

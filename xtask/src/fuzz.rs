@@ -14,7 +14,7 @@ use std::{fs, thread};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::cargo::target_directory;
+use crate::cargo::{cargo, target_directory};
 
 /// Flags by which rustc's LLVM instruments edges and comparisons for libFuzzer.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -97,7 +97,7 @@ fn build(root: &Path, output: &Path) -> anyhow::Result<PathBuf> {
     // The versions that everything else is built with.
     fs::copy(root.join("Cargo.lock"), root.join("fuzz/Cargo.lock")).context("copying Cargo.lock")?;
     // With a target named, what only the build runs (macros, scripts) is not instrumented.
-    let status = Command::new("cargo")
+    let status = cargo()
         .args(["build", "--release", "--target", host, "--manifest-path"])
         .arg(root.join("fuzz/Cargo.toml"))
         .env("CARGO_TARGET_DIR", output)
