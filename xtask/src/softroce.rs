@@ -30,7 +30,7 @@ use anyhow::{Context, bail, ensure};
 use job::{Job, Role};
 use machine::{Event, Machine};
 
-const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND... | --chain] | \
+const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [--short | COMMAND... | --chain] | \
                      --two-hosts [--loss PERCENT] [--seconds N] [--short | SERVER_COMMAND... -- CLIENT_COMMAND...]";
 /// Seconds that a command, or what runs between two hosts, may take if the user sets no limit. The time grows
 /// with each percent of loss, because what is lost at a chain's end is waited for.
@@ -47,8 +47,8 @@ const DEVICES: &str = "/sys/class/infiniband";
 /// What to run.
 #[derive(Debug, PartialEq)]
 enum What {
-    /// The tests of the verbs' fabric.
-    Tests,
+    /// The tests of the verbs' fabric; to be short, without those that are like others.
+    Tests { is_short: bool },
     /// The comparison with plain C.
     Chain,
     /// YCSB and a disturbed way between two machines, and the engine's suite before, unless it is to be
@@ -72,7 +72,7 @@ struct Options {
 pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
     let options = parse(arguments)?;
     let commands = match &options.what {
-        What::Tests => vec![(Role::Alone, programs::tests(root)?)],
+        What::Tests { is_short } => vec![(Role::Alone, programs::tests(root, *is_short)?)],
         What::Chain => vec![(Role::Alone, programs::chain(root)?)],
         What::TwoHosts { is_short } => {
             let [server, client] = programs::two_hosts(root, *is_short)?;
@@ -123,7 +123,7 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
         };
     }
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    ensure!(!is_short || (two_hosts && rest.is_empty()), "--short goes with --two-hosts alone; {USAGE}");
+    ensure!(!is_short || rest.is_empty(), "--short is for the project's own tests; {USAGE}");
     let what = if two_hosts && rest.is_empty() {
         What::TwoHosts { is_short }
     } else if two_hosts {
@@ -135,7 +135,7 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
     } else {
         ensure!(loss_percent.is_none(), "one host loses no packets: --loss goes with --two-hosts");
         match rest {
-            [] => What::Tests,
+            [] => What::Tests { is_short },
             ["--chain"] => What::Chain,
             command => What::Commands(vec![(Role::Alone, owned(command))]),
         }
@@ -291,14 +291,17 @@ mod tests {
         let short = options(What::TwoHosts { is_short: true }, None, SECONDS);
         assert_eq!(parse(&["--two-hosts", "--short"]).unwrap(), short);
         assert_eq!(parse(&["--two-hosts"]).unwrap().seconds, 600);
-        assert_eq!(parse(&[]).unwrap(), options(What::Tests, None, SECONDS));
+        assert_eq!(parse(&[]).unwrap(), options(What::Tests { is_short: false }, None, SECONDS));
+        let short = options(What::Tests { is_short: true }, None, 600);
+        assert_eq!(parse(&["--short", "--seconds", "600"]).unwrap(), short);
         assert_eq!(parse(&["--seconds", "9", "--chain"]).unwrap(), options(What::Chain, None, 9));
     }
 
     #[test]
     fn wrong_arguments_are_named() {
         assert!(error(&["--chain", "ls"]).contains("unexpected \"--chain\""));
-        assert!(error(&["--short"]).contains("--two-hosts"));
+        assert!(error(&["--short", "ls"]).starts_with("--short is for the project's own tests"));
+        assert!(error(&["--two-hosts", "--short", "a", "--", "b"]).starts_with("--short is for"));
         assert!(error(&["--two-hosts", "a"]).starts_with("no --"));
         assert!(error(&["--two-hosts", "a", "--"]).starts_with("a command is missing"));
         assert!(error(&["--loss", "1", "a"]).contains("--two-hosts"));
