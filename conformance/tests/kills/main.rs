@@ -265,8 +265,7 @@ fn kill_clients_of(mut scene: Scene) {
     scene.kill_everybody(&observer);
     let before = scene.server_footprint();
 
-    let mut most_bytes = 0;
-    for _ in 0..KILLED {
+    for round in 0..KILLED {
         let loader = [("URL", scene.url.to_string())];
         let mut loader = Player::start("loader", &loader);
         assert_eq!(loader.hear().as_deref(), Some("loading"));
@@ -274,14 +273,16 @@ fn kill_clients_of(mut scene: Scene) {
             scene.start_client();
         }
         scene.pause(Duration::from_millis(60));
-        most_bytes = loaded_bytes(&observer).max(most_bytes);
+        // In every other round it dies after a while, whatever it has done by then.
+        if round % 2 == 0 {
+            eventually("a load under way", || loaded_bytes(&observer) > empty_bytes + (1 << 20));
+        }
         loader.kill();
         scene.workers.swap_remove(scene.random.below(CLIENTS as u64) as usize).player.kill();
     }
     scene.workers.iter_mut().for_each(Worker::await_progress);
     scene.kill_everybody(&observer);
 
-    assert!(most_bytes > empty_bytes + (1 << 20), "no load was seen under way: {most_bytes} B");
     eventually("the unfinished loads' leaves", || loaded_bytes(&observer) == empty_bytes);
     before.await_return("the server", || scene.server_footprint());
     // Nothing that the dead held keeps anybody out.
