@@ -1,5 +1,7 @@
 //! Tables that are made and dropped by the thousand leave nothing behind, and many small ones take little
-//! memory. The process that is counted is server and client at once, so this program has this test alone.
+//! memory. The process that is counted is server and client at once.
+
+use std::process::{Command, Stdio};
 
 use farsight::Access;
 use farsight_client::{Client, Session};
@@ -80,18 +82,54 @@ fn many_small_ones<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
     });
 }
 
+/// Each in a process of its own, because a process counts what it holds itself; all at once.
 #[test]
 fn tables_come_and_go_and_small_ones_are_small() {
-    for rolex in [false, true] {
-        let engine = if rolex { "ROLEX" } else { "XStore" };
-        let shm = if rolex { PoolStore::rolex([Shm::new()], TABLE_BYTES) } else { x_store(Shm::new()) };
-        many_small_ones(&format!("{engine} over shared memory"), &shm);
-        come_and_go(&format!("{engine} over shared memory"), &shm);
-        let tcp =
-            if rolex { PoolStore::rolex([Tcp::default()], TABLE_BYTES) } else { x_store(Tcp::default()) };
-        many_small_ones(&format!("{engine} over TCP"), &tcp);
-        come_and_go(&format!("{engine} over TCP"), &tcp);
+    let program = std::env::current_exe().expect("this program");
+    let start = |name: &str| {
+        let mut process = Command::new(&program);
+        process.args([name, "--exact", "--ignored", "--nocapture"]).stdout(Stdio::piped());
+        process.stderr(Stdio::piped()).spawn().expect("a process")
+    };
+    let names =
+        ["x_store_over_shared_memory", "x_store_over_tcp", "rolex_over_shared_memory", "rolex_over_tcp"];
+    let started = names.map(|name| (name, start(name)));
+    for (name, process) in started {
+        let output = process.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("1 passed"), "{name}:\n{said}\n{reported}");
+        println!("{said}");
     }
+}
+
+#[test]
+#[ignore = "in a process of its own"]
+fn x_store_over_shared_memory() {
+    many_and_gone("XStore over shared memory", &x_store(Shm::new()));
+}
+
+#[test]
+#[ignore = "in a process of its own"]
+fn x_store_over_tcp() {
+    many_and_gone("XStore over TCP", &x_store(Tcp::default()));
+}
+
+#[test]
+#[ignore = "in a process of its own"]
+fn rolex_over_shared_memory() {
+    many_and_gone("ROLEX over shared memory", &PoolStore::rolex([Shm::new()], TABLE_BYTES));
+}
+
+#[test]
+#[ignore = "in a process of its own"]
+fn rolex_over_tcp() {
+    many_and_gone("ROLEX over TCP", &PoolStore::rolex([Tcp::default()], TABLE_BYTES));
+}
+
+fn many_and_gone<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
+    many_small_ones(what, store);
+    come_and_go(what, store);
 }
 
 fn x_store<F: FabricUnderTest>(subject: F) -> PoolStore<F> {
