@@ -12,7 +12,7 @@ const TABLE_BYTES: u64 = 64 << 20;
 mod over_shared_memory {
     use super::*;
 
-    farsight_conformance::engine_suite!(PoolStore::durable(Shm::new(), TABLE_BYTES));
+    farsight_conformance::engine_suite!(PoolStore::durable(Slow(Shm::new()), TABLE_BYTES));
 }
 
 mod over_tcp {
