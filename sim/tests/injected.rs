@@ -260,8 +260,8 @@ fn writes_behind_one_that_was_given_up() {
     assert_is_said(bug("SentBehindGivenUp"), "pool-network", strikes, 200, "Contended");
 }
 
-/// Keys of two leaves, which are one leaf again every few writes: one seed of a hundred READs between a merge's
-/// two stores. Which one it is depends on the vectors, for a torn leaf is taken otherwise by the widest.
+/// Keys of two leaves, which are one leaf again every few writes: one seed of a hundred READs between a
+/// merge's two stores. Which one it is depends on the vectors, for the widest take a torn leaf otherwise.
 #[test]
 fn a_merge_seen_half() {
     let two_leaves = |scenario: &mut Scenario| {
