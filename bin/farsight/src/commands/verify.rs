@@ -21,11 +21,15 @@ use crate::connection::Connection;
 #[command(after_help = "\
 Examples:
   farsight verify /var/lib/farsight
-  farsight verify --connect shm:///run/farsight/main.sock")]
+  farsight verify --connect shm:///run/farsight/main.sock
+  farsight verify --json | jq '.tables[] | select(.failure)'")]
 pub(crate) struct Verify {
     /// The directory that `farsight serve --data` was given; without it a running server
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     connection: Connection,
 }
@@ -33,8 +37,8 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match &self.directory {
-            Some(path) => directory::verify(path),
-            None => server::verify(&self.connection.open()?),
+            Some(path) => directory::verify(path, self.json),
+            None => server::verify(&self.connection.open()?, self.json),
         }
     }
 }

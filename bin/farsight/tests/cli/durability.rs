@@ -277,6 +277,9 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
     );
     let online = serve.ok(&["verify"]);
     assert!(online.contains("prices") && online.matches("all right").count() == 2, "{online}");
+    let json: serde_json::Value = serde_json::from_str(&serve.ok(&["verify", "--json"])).expect("JSON");
+    let prices = serde_json::json!({ "name": "prices", "engine": "xstore", "pairs": 1, "failure": null });
+    assert_eq!((&json["tables"][0], &json["repaired_leaves"]), (&prices, &0.into()), "{json}");
     let used = wait(start(program().args(["verify", &data]))).into_error("verify");
     assert!(used.contains("in use by another process"), "{used}");
     let second = program().args(["serve", "--data", &data, "--socket", "/tmp/never.sock"]).output();
@@ -291,6 +294,17 @@ fn data_are_verified_and_listed_while_no_server_uses_them() {
     let verified = offline(&["verify", &data]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(verified.out.contains("prices") && verified.out.contains("none made"), "{}", verified.out);
+    let json: serde_json::Value =
+        serde_json::from_str(&offline(&["verify", &data, "--json"]).out).expect("JSON");
+    let prices = serde_json::json!({
+        "name": "prices", "id": 0, "snapshot_pairs": null, "oldest_piece_ms": null, "median_piece_ms": null,
+        "records": 3
+    });
+    assert_eq!(
+        (&json["tables"][0], &json["lives"], &json["cut"]),
+        (&prices, &1.into(), &().into()),
+        "{json}"
+    );
     let log = offline(&["log", &data]).out;
     for words in [
         "prices version 1: 1 = one",

@@ -5,14 +5,20 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use farsight::read_data;
+use farsight::{DataReport, DataTable, read_data};
+use serde_json::{Value as Json, json};
 
 use crate::listing::listing;
 use crate::{ages, size};
 
-pub(super) fn verify(directory: &Path) -> Result<ExitCode> {
+pub(super) fn verify(directory: &Path, is_json: bool) -> Result<ExitCode> {
     let report = read_data(directory, |_| ())?;
     let mut out = std::io::stdout().lock();
+    if is_json {
+        serde_json::to_writer_pretty(&mut out, &document(&report))?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut listing =
         listing(["table", "number", "pairs of the snapshot", "pieces written", "records of the log"]);
     for table in &report.tables {
@@ -30,4 +36,26 @@ pub(super) fn verify(directory: &Path) -> Result<ExitCode> {
         writeln!(out, "{file} ends at byte {offset}: what stands behind was not durable at a crash")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The report as JSON.
+fn document(report: &DataReport) -> Json {
+    let table = |table: &DataTable| {
+        json!({
+            "name": table.name,
+            "id": table.id,
+            "snapshot_pairs": table.snapshot_pairs,
+            "oldest_piece_ms": table.oldest_piece_ms,
+            "median_piece_ms": table.median_piece_ms,
+            "records": table.records,
+        })
+    };
+    json!({
+        "tables": report.tables.iter().map(table).collect::<Vec<_>>(),
+        "segments": report.segments,
+        "replay_bytes": report.replay_bytes,
+        "lives": report.lives,
+        "place": report.place.map(|(index, nodes)| json!({ "index": index, "nodes": nodes })),
+        "cut": report.cut.as_ref().map(|(file, offset)| json!({ "file": file, "offset": offset })),
+    })
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use farsight::{Access, Client, Options, Table, with_causes};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value as Json, json};
 
 use crate::key_text::TextKey;
 use crate::listing::listing;
@@ -14,35 +15,51 @@ use crate::typed_table::{TableCommand, on_table};
 /// Pairs between two steps of the progress bar.
 const BAR_STEP_PAIRS: u64 = 8192;
 
-pub(super) fn verify(client: &Client) -> Result<ExitCode> {
+pub(super) fn verify(client: &Client, is_json: bool) -> Result<ExitCode> {
     let repaired_before = repaired(client)?;
-    let mut listing = listing(["table", "engine", "pairs read", "found"]);
-    let mut failures = Vec::new();
+    let mut tables = Vec::new();
     for table in client.tables()? {
         let name = table.definition.name;
         let found = on_table(client, &name, Reading)?;
-        let text = match (&found.pairs, &found.failure) {
+        tables.push((name, table.engine.name, found));
+    }
+    let repaired_leaves = repaired(client)?.saturating_sub(repaired_before);
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        let table = |(name, engine, Found { pairs, failure }): &(String, String, Found)| json!({ "name": name, "engine": engine, "pairs": pairs, "failure": failure });
+        let tables: Vec<Json> = tables.iter().map(table).collect();
+        let document = json!({ "tables": tables, "repaired_leaves": repaired_leaves });
+        serde_json::to_writer_pretty(&mut out, &document)?;
+        writeln!(out)?;
+    } else {
+        print(&mut out, &tables, repaired_leaves)?;
+    }
+    let is_right = tables.iter().all(|(_, _, found)| found.failure.is_none());
+    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(out: &mut impl Write, tables: &[(String, String, Found)], repaired_leaves: u64) -> Result<()> {
+    let mut listing = listing(["table", "engine", "pairs read", "found"]);
+    for (name, engine, found) in tables {
+        let text = match (found.pairs, &found.failure) {
             (None, _) => "not read: it keeps no order",
             (_, Some(_)) => "ended early",
             _ => "all right",
         };
         let pairs = found.pairs.map_or_else(|| "-".to_owned(), |pairs| pairs.to_string());
-        listing.add_row([name, table.engine.name, pairs, text.to_owned()]);
-        failures.extend(found.failure);
+        listing.add_row([name.clone(), engine.clone(), pairs, text.to_owned()]);
     }
-    let mut out = std::io::stdout().lock();
     writeln!(out, "{listing}")?;
-    match repaired(client)?.saturating_sub(repaired_before) {
-        0 => {}
-        leaves => writeln!(
+    if repaired_leaves > 0 {
+        writeln!(
             out,
-            "leaves whose stamps were repaired: {leaves}. Memory that loses bits should be replaced"
-        )?,
+            "leaves whose stamps were repaired: {repaired_leaves}. Memory that loses bits should be replaced"
+        )?;
     }
-    for failure in &failures {
+    for failure in tables.iter().filter_map(|(_, _, found)| found.failure.as_ref()) {
         writeln!(out, "{failure}; what stands behind was not read")?;
     }
-    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(())
 }
 
 /// Leaves that the nodes have repaired so far.
