@@ -12,8 +12,8 @@ pub(crate) fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// A cargo that is as if a shell started it. The one that runs this program has told it of its own package, and
-/// build scripts that ask for a package's name, as ring's does, would find it changed: everything above them
+/// A cargo as a shell would start it. The one that runs this program has told it of its own package. Build
+/// scripts that ask for a package's name, as ring's does, would find it changed. Then everything above them
 /// would be built anew, and once more by the next cargo of a shell.
 #[must_use]
 pub(crate) fn cargo() -> Command {

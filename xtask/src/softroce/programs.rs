@@ -26,8 +26,8 @@ const YCSB: &str = "two_hosts::every_workload_is_measured";
 /// Tests between two hosts that run side by side: while one waits for what was lost, others go on.
 const TESTS_AT_A_TIME: u32 = 4;
 
-/// What a short run leaves out, by parts of names: the engine that is a map behind a lock, and values of sizes
-/// between the least and the greatest. Emulated, they take a third of the time; other fabrics run them, too.
+/// What a short run leaves out, by parts of names: the engine that is a map behind a lock, and values of
+/// sizes between the least and the greatest. Emulated, they take a third of the time. Other fabrics run them.
 const LEFT_OUT: [&str; 6] = [
     "engine::reference::",
     "values_of_9_bytes",

@@ -26,7 +26,10 @@ pub(super) fn verify(client: &Client, is_json: bool) -> Result<ExitCode> {
     let repaired_leaves = repaired(client)?.saturating_sub(repaired_before);
     let mut out = std::io::stdout().lock();
     if is_json {
-        let table = |(name, engine, Found { pairs, failure }): &(String, String, Found)| json!({ "name": name, "engine": engine, "pairs": pairs, "failure": failure });
+        let table = |(name, engine, found): &(String, String, Found)| {
+            let Found { pairs, failure } = found;
+            json!({ "name": name, "engine": engine, "pairs": pairs, "failure": failure })
+        };
         let tables: Vec<Json> = tables.iter().map(table).collect();
         let document = json!({ "tables": tables, "repaired_leaves": repaired_leaves });
         serde_json::to_writer_pretty(&mut out, &document)?;
