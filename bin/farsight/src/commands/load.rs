@@ -34,6 +34,9 @@ Sources, by name or extension:
           or id; it is printed then
   *.jsonl an object a line, with \"key\" and \"value\" (texts or numbers), as
           `farsight scan --json` prints them; or without values
+  *.parquet, *.arrow, *.arrows, *.feather
+          columns named key and value, or the only ones; bytes, texts, numbers
+          or moments (in programs built with --features arrow)
   *.txt   a key a line
   others  SOSD binary, into u64 tables: a count and as many keys, 64-bit
           little-endian in order (32-bit if the name contains uint32)

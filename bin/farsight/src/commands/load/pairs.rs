@@ -1,5 +1,8 @@
 //! Pairs to be loaded: read, sorted, without repetitions.
 
+#[cfg(feature = "arrow")]
+mod columns;
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -84,6 +87,15 @@ pub(super) fn read<K: TextKey>(request: &Request<'_>, kind: ValueKind) -> Result
         Some("txt") => text_keys::<K>(path)?,
         Some("csv") => csv_pairs::<K>(path, request, kind)?,
         Some("jsonl" | "ndjson") => json_pairs::<K>(path, request, kind)?,
+        #[cfg(feature = "arrow")]
+        Some("parquet") => columns::parquet_pairs::<K>(path, request, kind)?,
+        #[cfg(feature = "arrow")]
+        Some("arrow" | "arrows" | "feather") => columns::arrow_pairs::<K>(path, request, kind)?,
+        #[cfg(not(feature = "arrow"))]
+        Some("parquet" | "arrow" | "arrows" | "feather") => bail!(
+            "this program was built without Arrow and Parquet: build it with --features arrow, or write the \
+             pairs to a .csv or .jsonl file"
+        ),
         _ => return integer_keys::<K>(request, kind.leaf_bytes()),
     };
     ensure!(request.keys.is_none(), "--keys takes a sample of named sets and SOSD files only");
