@@ -2,7 +2,8 @@
 //!
 //! Invariant: the answer is exact. A history passes if and only if some order of its operations explains it.
 //! That order respects real time: what ended before another began comes first. It gives every operation the
-//! answer that it got, and has growing versions.
+//! answer that it got, and has growing versions. Writes whose values nobody read may share one: a write that
+//! overtakes others leaves them none of their own.
 //!
 //! The search is Wing and Gong's with Lowe's memory of configurations, as porcupine does it. It takes any
 //! operation that may come first, goes back where that leads nowhere, and never tries the same set of
@@ -186,6 +187,10 @@ impl Known {
         if let Some(pair) = self.read.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return differ(pair[0].0, pair[0].1, pair[1].1);
         }
+        let is_read = |version: u64| self.read.iter().any(|(_, read)| *read == version);
+        if let Some(pair) = self.made.windows(2).find(|pair| pair[0] == pair[1] && is_read(pair[0])) {
+            return Err(format!("two writes made version {}, which was read", pair[0]));
+        }
         let (mut next, mut newest) = (0, 0);
         for entry in history {
             let stored = match entry.action {
@@ -256,8 +261,8 @@ struct Operation {
     /// Its outcome is known, so it has a place in the order.
     is_decided: bool,
     wants: Wants,
-    /// Writes of known versions that come before it, if it tells.
-    rank: Option<usize>,
+    /// Writes of known versions that come before it, at least and at most, if it tells.
+    rank: Option<[usize; 2]>,
     stores: Stores,
     /// It is a write of a known version.
     is_ranked: bool,
@@ -275,7 +280,9 @@ impl Operation {
         let before = |version: u64| known.made.partition_point(|other| *other < version);
         let up_to = |version: u64| known.made.partition_point(|other| *other <= version);
         let made = made_by(&known.read, &entry.action);
-        let rank = made.map(before).or_else(|| version_of(&entry.action).map(up_to));
+        // Writes that one and the same other write overtook share a version, and have any order.
+        let of_write = made.map(|version| [before(version), up_to(version) - 1]);
+        let rank = of_write.or_else(|| version_of(&entry.action).map(|version| [up_to(version); 2]));
         let (is_decided, wants, stores) = match &entry.action {
             Action::Conditional(conditional) => {
                 let (wants, stores) = meaning_of_conditional(conditional, known);
@@ -297,7 +304,7 @@ impl Operation {
             Wants::Other(number) => held.number.is_some_and(|held| held != number),
             Wants::Nothing => false,
         };
-        let in_turn = self.rank.is_none_or(|rank| rank == held.rank);
+        let in_turn = self.rank.is_none_or(|[least, most]| (least..=most).contains(&held.rank));
         let number = match self.stores {
             Stores::Nothing => held.number,
             Stores::Absence => None,

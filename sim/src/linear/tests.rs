@@ -65,6 +65,29 @@ fn what_cannot_be_explained_is_found() {
     }
 }
 
+/// Two writes that a third one overtook have one version, which nobody can have read.
+#[test]
+fn writes_that_another_one_overtook_share_a_version() {
+    use WriteOutcome::{Inserted, Replaced};
+    let before = [write(1, 4, PUT, 1, Inserted(1)), write(5, 20, PUT, 8, Replaced(8))];
+    let overtaken = [write(5, 30, PUT, 2, Replaced(7)), write(6, 30, PUT, 3, Replaced(7))];
+    let history = |others: &[Entry]| {
+        let mut history = [&before, &overtaken, others].concat();
+        history.sort_by_key(|entry| entry.begin);
+        history
+    };
+    assert_eq!(check(&history(&[read(2, 9, Some(1)), read(31, 40, Some(8))])), Ok(()));
+    let seen = |number, version| entry(7, 29, Action::Read(Some(Seen { number, version })));
+    let violation = check(&history(&[seen(2, 7)])).expect_err("a shared version was read");
+    assert!(violation.what.contains("version 7"), "{}", violation.what);
+    // It is one of the two that remains, if the third did not come last.
+    let last = |number, version| entry(31, 40, Action::Read(Some(Seen { number, version })));
+    assert!(check(&history(&[last(1, 1)])).is_err());
+    assert!(check(&history(&[last(3, 7)])).is_err());
+    let behind = write(31, 40, PUT, 4, Replaced(7));
+    assert!(check(&history(&[behind])).is_err(), "a version falls");
+}
+
 fn conditional(
     begin: u64,
     end: u64,
