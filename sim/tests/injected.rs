@@ -125,6 +125,8 @@ found! {
     a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 200;
     a_leaf_at_which_a_group_begins_merged: AnchorTakenBlind in "pool-groups" within 1_000;
     a_write_done_along_and_again: TakenUnmarked in "pool" within 3_000;
+    an_update_that_nobody_overtook: OvertakenByNone in "pool" within 50;
+    an_update_before_a_write_that_looked: OvertakenByAny in "pool-conditional" within 3_000;
     leaves_in_use_given_back: LinkedFreed in "pool" within 50;
     a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
     a_node_that_lost_its_memory: EpochsNotCompared in "parts-restarts" within 50;
@@ -160,6 +162,7 @@ found! {
 /// The bugs that tests of their own are for: below, in the fabric's, and in the models.
 const FOUND_ELSEWHERE: &[&str] = &[
     "WidenedBeforeFilled",
+    "OvertakenBeforeAsked",
     "UnshownCleared",
     "JournalMissing",
     "JournalClearedEarly",

@@ -303,7 +303,9 @@ impl BulkLoader {
         let begun = slot.now();
         for _ in 0..LOCK_TRIES {
             let lock = self.session.locks.draw();
-            if self.session.lock_and_read(slot, first, lock, None, block).await? == LockWord::FREE {
+            if self.session.lock_and_read(slot, (first, ReadMode::Plain), lock, None, block).await?
+                == LockWord::FREE
+            {
                 return Ok(());
             }
             slot.pause(LOCK_PAUSE).await;

@@ -5,7 +5,8 @@
 //!   its gate at another leaf, or the queue full, goes on without;
 //! - a request is executed by the session that took it, once, or by its own, never by both. A session gets
 //!   its request back out of the queue before it does the write itself or tells its caller of an error;
-//! - every request that was taken ends: with its outcome, as its own session's to do, or as lost.
+//! - every request that was taken ends: with its outcome, as its own session's to do, or as lost;
+//! - a request that was not taken ends if another process's write [overtook](crate::overtaken) it.
 //!
 //! Protocol: a session that *holds* a gate locks the leaf. Behind the lock it takes what waits here, and
 //! plans all of it on one copy of the leaf. It executes that with its own change. Once the WRITEs are on
@@ -27,6 +28,7 @@ use farsight_protocol::{EXPECTED_VERSION_BYTES, WriteOperation, WriteOutcome};
 
 #[cfg(any(loom, shuttle, injected))]
 use crate::injected;
+use crate::overtaken::Watch;
 use crate::{LeafPlace, Write};
 
 /// Gates of a process, for all leaves.
@@ -78,6 +80,7 @@ struct Request {
     tag: u64,
     asked: Asked,
     state: State,
+    watch: Watch,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +117,8 @@ pub(crate) struct Hold<'g> {
     tag: u64,
     /// Its number, while it has requests to end.
     number: Option<u64>,
+    /// The last request that had queued when the leaf's READ was posted.
+    last_before_read: u64,
     /// Another session may hold the gate by now.
     is_passed_on: bool,
 }
@@ -144,8 +149,9 @@ pub(crate) enum Polled<'g> {
     Waiting,
     /// The request left the queue: the holder ended it.
     Ended(End),
-    /// The request left the queue: the session does it itself, with the gate or without.
-    Own(Option<Hold<'g>>),
+    /// The request left the queue: the session does it itself, with the gate or without, and knows what was
+    /// seen of its key meanwhile.
+    Own(Option<Hold<'g>>, Watch),
 }
 
 impl Asked {
@@ -214,7 +220,7 @@ impl Gate {
     fn hold(&self, tag: u64) -> Result<Hold<'_>, u64> {
         // Relaxed: the word says who goes first. What sessions hand to each other stands under the lock.
         self.held.compare_exchange(FREE, tag, Ordering::Relaxed, Ordering::Relaxed)?;
-        Ok(Hold { gate: self, tag, number: None, is_passed_on: false })
+        Ok(Hold { gate: self, tag, number: None, last_before_read: 0, is_passed_on: false })
     }
 
     fn queue(&self, tag: u64, write: &Write<'_>) -> Entered<'_> {
@@ -228,7 +234,8 @@ impl Gate {
             let room = self.spare.locked().pop();
             queue.requests = room.unwrap_or_else(|| Vec::with_capacity(REQUESTS_MAX));
         }
-        queue.requests.push(Request { tag, asked: Asked::new(number, write), state: State::Waiting });
+        let (asked, state, watch) = (Asked::new(number, write), State::Waiting, Watch::default());
+        queue.requests.push(Request { tag, asked, state, watch });
         // Relaxed: a hint to look. A holder that misses it leaves the request to its session.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Entered::Queued(Ticket { gate: self, tag, number })
@@ -239,15 +246,15 @@ impl Gate {
     }
 
     /// Takes a request out of the queue.
-    fn remove(&self, queue: &mut Queue, index: usize) -> State {
-        let state = queue.requests.remove(index).state;
+    fn remove(&self, queue: &mut Queue, index: usize) -> (State, Watch) {
+        let Request { state, watch, .. } = queue.requests.remove(index);
         if matches!(state, State::Waiting) {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
         if queue.requests.is_empty() {
             self.spare.locked().push(std::mem::take(&mut queue.requests));
         }
-        state
+        (state, watch)
     }
 }
 
@@ -267,6 +274,39 @@ impl Hold<'_> {
     /// True if the gate is held for the leaf at `place`.
     pub(crate) fn is_of(&self, place: LeafPlace) -> bool {
         self.tag == tag_of(place)
+    }
+
+    /// Notes who waits here. What READs that are posted from now on show was so while they waited.
+    pub(crate) fn note_waiting(&mut self) {
+        // Relaxed: as where it is counted.
+        if self.gate.waiting.load(Ordering::Relaxed) > 0 {
+            self.last_before_read = self.gate.locked().last_number;
+        }
+    }
+
+    /// Lets the writes that waited here when the leaf's READ was posted look at what that showed, because
+    /// somebody else holds the lock. It ends those that have an outcome then.
+    pub(crate) fn look(&mut self, mut look: impl FnMut(&mut Watch, &Write<'_>) -> Option<WriteOutcome>) {
+        // Relaxed: as where it is counted.
+        if self.gate.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut queue = self.gate.locked();
+        for Request { tag, asked, state, watch } in &mut queue.requests {
+            #[cfg(any(loom, shuttle, injected))]
+            let is_read_later =
+                asked.number <= self.last_before_read || injected::OVERTAKEN_BEFORE_ASKED.is_injected();
+            #[cfg(not(any(loom, shuttle, injected)))]
+            let is_read_later = asked.number <= self.last_before_read;
+            if *tag == self.tag
+                && is_read_later
+                && matches!(state, State::Waiting)
+                && let Some(outcome) = look(watch, &asked.write())
+            {
+                *state = State::Ended(End::Done(outcome));
+                self.gate.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Takes the writes that wait for this leaf, behind what is in `taken`. They are to be
@@ -366,8 +406,8 @@ impl<'g> Ticket<'g> {
         };
         self.number = 0;
         match (self.gate.remove(&mut queue, index), own) {
-            (State::Ended(end), _) => Polled::Ended(end),
-            (_, own) => Polled::Own(own.flatten()),
+            ((State::Ended(end), _), _) => Polled::Ended(end),
+            ((_, watch), own) => Polled::Own(own.flatten(), watch),
         }
     }
 }
@@ -386,12 +426,63 @@ impl Ticket<'_> {
         }
         let mut queue = self.gate.locked();
         let index = queue.index_of(number);
-        index.is_some_and(|index| !matches!(self.gate.remove(&mut queue, index), State::Waiting))
+        index.is_some_and(|index| !matches!(self.gate.remove(&mut queue, index).0, State::Waiting))
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    const PLACE: u32 = 9;
+
+    fn write(key: u64) -> Write<'static> {
+        Write { operation: WriteOperation::Update, key, value: &[7; 8], old: &[] }
+    }
+
+    /// Keys of the writes that a holder lets look at what its READ showed. One waited before it was posted.
+    fn a_read_shows_nothing_of_what_comes_behind_it() {
+        let gates = Gates::new();
+        let place = LeafPlace::new(0, PLACE).expect("a small number");
+        let Entered::Held(mut hold) = gates.enter(place, &write(1)) else { panic!("nobody else is here") };
+        let tickets = [2, 3].map(|key| {
+            if key == 3 {
+                hold.note_waiting();
+            }
+            match gates.enter(place, &write(key)) {
+                Entered::Queued(ticket) => ticket,
+                other => panic!("{other:?}"),
+            }
+        });
+        let mut looked = Vec::new();
+        hold.look(|_, write| {
+            looked.push(write.key);
+            Some(WriteOutcome::Replaced(write.key))
+        });
+        assert_eq!(looked, [2], "the other came behind the READ");
+        let [mut first, mut second] = tickets;
+        assert!(matches!(first.poll(&write(2)), Polled::Ended(End::Done(WriteOutcome::Replaced(2)))));
+        assert!(matches!(second.poll(&write(3)), Polled::Waiting));
+        let mut taken = Vec::new();
+        hold.take(&mut taken);
+        assert_eq!(taken.iter().map(|asked| asked.key).collect::<Vec<_>>(), [3], "once is enough");
+    }
+
+    #[test]
+    fn only_writes_that_waited_when_a_read_was_posted_learn_from_it() {
+        a_read_shows_nothing_of_what_comes_behind_it();
+    }
+
+    #[cfg(injected)]
+    #[test]
+    fn a_write_that_learns_from_a_read_before_it_is_found() {
+        let bug = &injected::OVERTAKEN_BEFORE_ASKED;
+        farsight_base::injection::assert_found(bug, a_read_shows_nothing_of_what_comes_behind_it);
     }
 }

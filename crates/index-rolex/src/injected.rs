@@ -33,6 +33,12 @@ farsight_base::bugs! {
     TAKEN_UNMARKED = "TakenUnmarked";
     /// A session that takes a write along keeps the value before to itself.
     OLD_VALUE_KEPT = "OldValueKept";
+    /// A write whose leaf was locked twice counts as overtaken, whether its key's version changed or not.
+    OVERTAKEN_BY_NONE = "OvertakenByNone";
+    /// A write that looked at the value before gets a version as if it had not.
+    OVERTAKEN_BY_ANY = "OvertakenByAny";
+    /// What a READ shows counts for a write that queued behind it at its gate.
+    OVERTAKEN_BEFORE_ASKED = "OvertakenBeforeAsked";
     /// Splits that were counted in the old directory while a new one was made are not counted in that.
     RECOUNT_SKIPPED = "RecountSkipped";
     /// A session takes all of its locks with one lock word.

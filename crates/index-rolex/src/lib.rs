@@ -16,6 +16,7 @@ mod get_staged;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;
 mod member;
+mod overtaken;
 mod place;
 mod plan;
 mod repair;

@@ -4,13 +4,14 @@
 //! that [`LockedLeaf::repair`] completes or undoes (docs/protocol/rolex.md; the tests try all of them).
 
 use std::cell::Cell;
-use std::ops::RangeInclusive;
 
 use farsight_index::{Decision, HeldPair, decide};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
-use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS, VALUE_BYTES_MAX};
+use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, VALUE_BYTES_MAX};
 use farsight_model::shortest_fence;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
+
+use crate::overtaken::PairVersion;
 
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +76,8 @@ pub(crate) fn plan_locked(
     let found = leaf.search(write.key);
     let mut write = *write;
     let stored;
-    if write.operation.is_conditional() {
+    let is_conditional = write.operation.is_conditional();
+    if is_conditional {
         match decide_on(leaf, found, &write) {
             Some(Decision::Leave(outcome)) => return Planned::Done(outcome),
             Some(Decision::Remove) => write.operation = Remove,
@@ -89,7 +91,7 @@ pub(crate) fn plan_locked(
     let write = &write;
     let outcome = match (found, write.operation) {
         (KeySearch::Hit { slot, .. }, Insert) => WriteOutcome::Exists(leaf.version(slot)),
-        (KeySearch::Hit { slot, .. }, Update | Put) => update(leaf, slot, write, writes),
+        (KeySearch::Hit { slot, .. }, Update | Put) => update(leaf, slot, (write, is_conditional), writes),
         (KeySearch::Hit { slot, .. }, Remove) => {
             leaf.remove(slot, writes);
             WriteOutcome::Removed(leaf.version(slot))
@@ -123,20 +125,18 @@ fn decide_on<'v>(leaf: &LockedLeaf<'_>, found: KeySearch, write: &Write<'v>) -> 
 }
 
 /// The version that the next write to the leaf gets, if there is one.
-fn next_version(leaf: &LockedLeaf<'_>) -> Result<u64, WriteOutcome> {
-    let version = versions_behind(leaf, 1).map(|versions| *versions.end());
-    version.ok_or(WriteOutcome::Failed(ErrorCode::VersionsExhausted))
+fn next_version(leaf: &LockedLeaf<'_>, is_conditional: bool) -> Result<u64, WriteOutcome> {
+    PairVersion::next(leaf.newest_version(), is_conditional)
+        .ok_or(WriteOutcome::Failed(ErrorCode::VersionsExhausted))
 }
 
-/// The versions that the next `count` writes to the leaf get, if there are so many.
-pub(crate) fn versions_behind(leaf: &LockedLeaf<'_>, count: u64) -> Option<RangeInclusive<u64>> {
-    let newest = leaf.newest_version();
-    let last = newest.checked_add(count).filter(|last| last >> PAIR_VERSION_BITS == 0)?;
-    Some(newest + 1..=last)
-}
-
-fn update(leaf: &mut LockedLeaf<'_>, slot: LeafSlot, write: &Write<'_>, writes: &mut Writes) -> WriteOutcome {
-    match next_version(leaf) {
+fn update(
+    leaf: &mut LockedLeaf<'_>,
+    slot: LeafSlot,
+    (write, is_conditional): (&Write<'_>, bool),
+    writes: &mut Writes,
+) -> WriteOutcome {
+    match next_version(leaf, is_conditional) {
         Ok(version) => {
             leaf.update(slot, version, write.value, writes);
             WriteOutcome::Replaced(version)
@@ -152,7 +152,7 @@ fn insert(
     write: &Write<'_>,
     writes: &mut Writes,
 ) -> Result<WriteOutcome, Planned> {
-    let version = match next_version(leaf) {
+    let version = match next_version(leaf, false) {
         Ok(version) => version,
         Err(refused) => return Ok(refused),
     };

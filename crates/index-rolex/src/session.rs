@@ -11,10 +11,10 @@ use farsight_protocol::WriteOutcome;
 
 use crate::buffers::Buffers;
 use crate::cache::{BATCH, Candidates};
-use crate::gate::Ticket;
 use crate::get::Looked;
 use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
 use crate::rooms::Rooms;
+use crate::write::Waiting;
 use crate::write_staged::AtGates;
 use crate::{CacheSession, PoolTable, RolexError, Write};
 
@@ -241,32 +241,32 @@ impl RolexSession {
             }
             let mut gates = AtGates::new();
             self.write_staged(queues, now, &mut gates, done)?;
-            self.write_rest(queues, now, &mut gates.tickets, done)?;
+            self.write_rest(queues, now, &mut gates.waiting, done)?;
         }
         Ok(())
     }
 
-    /// Executes the writes of which nothing is `done`, in the lane. `tickets` has, by their numbers, those of
-    /// writes that wait at gates.
+    /// Executes the writes of which nothing is `done`, in the lane. `waiting` has, by their numbers, how far
+    /// they came.
     fn write_rest<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],
         writes: Batch<'_>,
-        tickets: &mut [Option<Ticket<'g>>],
+        waiting: &mut [Waiting<'g>],
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
         let width = WRITES.min(done.iter().filter(|done| done.is_none()).count());
         if width == 0 {
             return Ok(());
         }
-        let shared = RefCell::new((done, tickets));
+        let shared = RefCell::new((done, waiting));
         let left = (0..writes.keys().len()).filter(|index| shared.borrow().0[*index].is_none());
         let of_batch = writes.by_index();
         PoolLane::new(queues).run(&mut self.buffers.lane.borrow_mut(), width, left, |slot, index| {
             let (shared, write) = (&shared, of_batch(index));
             async move {
-                let ticket = shared.borrow_mut().1.get_mut(index).and_then(Option::take);
-                let outcome = self.write(&slot, &write, ticket).await;
+                let waiting = shared.borrow_mut().1.get_mut(index).map(std::mem::take).unwrap_or_default();
+                let outcome = self.write(&slot, &write, waiting).await;
                 shared.borrow_mut().0[index] = Some(outcome);
             }
         })

@@ -15,7 +15,8 @@ use farsight_protocol::WriteOutcome;
 
 use crate::Write;
 use crate::gate::{Asked, End};
-use crate::plan::{Planned, plan_locked, versions_behind};
+use crate::overtaken::PairVersion;
+use crate::plan::{Planned, plan_locked};
 use crate::write::may_be_merged;
 
 /// What is planned of one write.
@@ -87,11 +88,8 @@ fn plan_key<'w>(
 ) {
     if of_key.clone().all(|index| matches!(write_of(index).operation, Update | Put))
         && writes.len() + writes_each <= writes_max
-        && let Some(versions) = replace_once(leaf, of_key.clone().map(write_of), writes)
+        && replace_once(leaf, (of_key.clone(), write_of), writes, parts)
     {
-        of_key.zip(versions).for_each(|(index, version)| {
-            parts[index] = Part::Done(WriteOutcome::Replaced(version));
-        });
         return;
     }
     let is_kept = |index| !write_of(index).operation.may_remove();
@@ -116,18 +114,27 @@ fn plan_key<'w>(
     }
 }
 
-/// Replaces a present key's value by each of these writes' in turn, of which the last one remains; the
-/// versions that they got. `None`, and nothing planned: the key is absent, or there are no more versions.
+/// Replaces a present key's value by each of these writes' in turn, of which the last one remains. False, and
+/// nothing planned: the key is absent, or there are no more versions.
 fn replace_once<'w>(
     leaf: &mut LockedLeaf<'_>,
-    of_key: impl Iterator<Item = Write<'w>> + Clone,
+    (of_key, write_of): (impl Iterator<Item = usize> + Clone, impl Fn(usize) -> Write<'w>),
     writes: &mut Writes,
-) -> Option<std::ops::RangeInclusive<u64>> {
-    let (count, last) = (of_key.clone().count() as u64, of_key.last()?);
-    let KeySearch::Hit { slot, .. } = leaf.search(last.key) else { return None };
-    let versions = versions_behind(leaf, count)?;
-    leaf.update(slot, *versions.end(), last.value, writes);
-    Some(versions)
+    parts: &mut [Part],
+) -> bool {
+    let Some(last) = of_key.clone().last().map(write_of) else { return false };
+    let KeySearch::Hit { slot, .. } = leaf.search(last.key) else { return false };
+    let mut version = leaf.newest_version();
+    for index in of_key.clone() {
+        let Some(next) = PairVersion::next(version, false) else {
+            of_key.for_each(|index| parts[index] = Part::Open);
+            return false;
+        };
+        version = next;
+        parts[index] = Part::Done(WriteOutcome::Replaced(version));
+    }
+    leaf.update(slot, version, last.value, writes);
+    true
 }
 
 /// Changes a present key's value by each of these writes in turn, none of which removes it. One change of the
@@ -142,21 +149,23 @@ fn change_once<'w>(
 ) -> bool {
     let Some(key) = of_key.clone().next().map(|index| write_of(index).key) else { return false };
     let KeySearch::Hit { slot, .. } = leaf.search(key) else { return false };
-    let Some(versions) = versions_behind(leaf, of_key.clone().count() as u64) else { return false };
-    let (mut version, mut next_version) = (leaf.version(slot), *versions.start());
+    let (mut version, mut newest) = (leaf.version(slot), leaf.newest_version());
     let mut value = [0; VALUE_BYTES_MAX];
     let value = &mut value[..leaf.value_bytes()];
     leaf.value(slot, value);
-    for index in of_key {
+    for index in of_key.clone() {
         let write = write_of(index);
         write.note_old(Some(value));
         parts[index] =
             Part::Done(match decide(write.operation, write.value, Some(HeldPair { version, value })) {
                 Decision::Leave(outcome) => outcome,
                 Decision::Store(stored) => {
+                    let Some(next) = PairVersion::next(newest, write.operation.is_conditional()) else {
+                        of_key.for_each(|index| parts[index] = Part::Open);
+                        return false;
+                    };
                     value.copy_from_slice(stored.bytes());
-                    version = next_version;
-                    next_version += 1;
+                    (version, newest) = (next, next);
                     WriteOutcome::Replaced(version)
                 }
                 Decision::Remove => unreachable!("none of these operations removes a key"),

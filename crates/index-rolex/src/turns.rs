@@ -11,6 +11,7 @@ use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{LEASE_MAX, WriteOutcome};
 
 use crate::gate::{End, Entered, Hold, Polled, Ticket};
+use crate::overtaken::Watch;
 use crate::walk::WAIT_MAX;
 use crate::{LeafPlace, RolexError, RolexSession, Write};
 
@@ -25,8 +26,8 @@ const LOOKS_PER_WAIT: u32 = 4;
 pub(crate) enum Turn<'g> {
     /// Nothing: another session did it.
     Done(WriteOutcome),
-    /// It locks its leaf, with the gate or without.
-    Go(Option<Hold<'g>>),
+    /// It locks its leaf, with the gate or without, and knows what was seen of its key there meanwhile.
+    Go(Option<Hold<'g>>, Watch),
     /// It begins anew: another session found that it concerns more than one leaf, or a trainer.
     Anew,
 }
@@ -41,8 +42,8 @@ impl RolexSession {
         ticket: Option<Ticket<'g>>,
     ) -> Result<Turn<'g>, RolexError> {
         let mut ticket = match ticket.map_or_else(|| self.enter(place, write), Entered::Queued) {
-            Entered::Held(hold) => return Ok(Turn::Go(Some(hold))),
-            Entered::Passed => return Ok(Turn::Go(None)),
+            Entered::Held(hold) => return Ok(Turn::Go(Some(hold), Watch::default())),
+            Entered::Passed => return Ok(Turn::Go(None, Watch::default())),
             Entered::Queued(ticket) => ticket,
         };
         let begun = slot.now();
@@ -71,7 +72,7 @@ pub(crate) fn turn_of<'g>(
 ) -> Result<Option<Turn<'g>>, RolexError> {
     Ok(Some(match ticket.poll(write) {
         Polled::Waiting => return Ok(None),
-        Polled::Own(hold) => Turn::Go(hold),
+        Polled::Own(hold, watch) => Turn::Go(hold, watch),
         Polled::Ended(End::Done(outcome)) => Turn::Done(outcome),
         Polled::Ended(End::Own | End::Later) => Turn::Anew,
         Polled::Ended(End::Lost(source)) => {

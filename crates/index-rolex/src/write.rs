@@ -22,6 +22,7 @@ use crate::cache::{Candidates, GroupId};
 use crate::gate::{Asked, Hold, Ticket};
 #[cfg(injected)]
 use crate::injected;
+use crate::overtaken::{Watch, read_mode};
 use crate::plan::{Planned, Write, plan_locked};
 use crate::together::{Part, ends, plan_together};
 use crate::turns::Turn;
@@ -35,17 +36,26 @@ const WRITES_MAX: usize = 64;
 /// Verbs that a count takes ([`CacheSession::post_split`](crate::CacheSession::post_split)).
 const COUNT_VERBS: usize = 2;
 
+/// How far a write came in a batch that left it.
+#[derive(Default)]
+pub(crate) struct Waiting<'g> {
+    /// It waits at a gate.
+    pub(crate) ticket: Option<Ticket<'g>>,
+    /// What it saw of its key.
+    pub(crate) watch: Watch,
+}
+
 /// The low fence and the place of a leaf that a split makes.
 #[derive(Default)]
 struct Born(Option<(u64, LeafPlace)>);
 
 impl RolexSession {
-    /// Executes one write; `ticket`, if it waits at a gate already.
+    /// Executes one write that has come so far.
     pub(crate) async fn write<'g, Q: QueuePair>(
         &'g self,
         slot: &PoolSlot<'_, '_, Q>,
         write: &Write<'_>,
-        mut ticket: Option<Ticket<'g>>,
+        Waiting { mut ticket, mut watch }: Waiting<'g>,
     ) -> Result<WriteOutcome, RolexError> {
         let begun = slot.now();
         let mut attempts = 0;
@@ -59,10 +69,14 @@ impl RolexSession {
                 match self.turn(slot, place, write, ticket.take()).await? {
                     Turn::Done(outcome) => return Ok(outcome),
                     Turn::Anew => continue,
-                    Turn::Go(hold) => hold,
+                    Turn::Go(hold, meanwhile) => {
+                        watch = watch.or(meanwhile);
+                        hold
+                    }
                 }
             };
-            if let Some(outcome) = self.write_alone(slot, write, (candidates, hold), begun).await? {
+            let way = (candidates, hold, &mut watch);
+            if let Some(outcome) = self.write_alone(slot, write, way, begun).await? {
                 return Ok(outcome);
             }
         }
@@ -74,7 +88,7 @@ impl RolexSession {
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         write: &Write<'_>,
-        (candidates, mut hold): (Candidates, Option<Hold<'_>>),
+        (candidates, mut hold, watch): (Candidates, Option<Hold<'_>>, &mut Watch),
         begun: MonotonicNs,
     ) -> Result<Option<WriteOutcome>, RolexError> {
         let mut walk = Walk::new(self, write.key);
@@ -87,7 +101,11 @@ impl RolexSession {
             hold = hold.filter(|hold| hold.is_of(place));
             let lock = self.locks.draw();
             self.post_key_lines(slot, others, place);
-            let found = self.lock_and_read(slot, place, lock, wrong.take(), &mut block).await?;
+            if let Some(hold) = &mut hold {
+                hold.note_waiting();
+            }
+            let mode = read_mode(write.operation);
+            let found = self.lock_and_read(slot, (place, mode), lock, wrong.take(), &mut block).await?;
             if found == LockWord::FREE {
                 let geometry = *self.table().geometry();
                 let leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
@@ -118,11 +136,32 @@ impl RolexSession {
                     None => self.next_of_write(slot, &mut walk, (place, wrong), lock, seen).await?,
                 };
             } else {
+                let overtaken = self.look(write, (watch, hold.as_mut()), (place, &block));
+                if overtaken.is_some() {
+                    return Ok(overtaken);
+                }
                 let seen = if found == LockWord::CLOSED { Seen::Closed } else { Seen::Busy };
                 place = walk.next(slot, place, found, seen).await?;
             }
             others = &[];
         }
+    }
+
+    /// Looks at the block of a leaf that was not to be had. The outcome of `write`, if another has overtaken
+    /// it; of those that wait at its gate, such as are overtaken end.
+    pub(crate) fn look(
+        &self,
+        write: &Write<'_>,
+        (watch, hold): (&mut Watch, Option<&mut Hold<'_>>),
+        leaf: (LeafPlace, &[Line]),
+    ) -> Option<WriteOutcome> {
+        let geometry = self.table().geometry();
+        if let Some(hold) =
+            hold.filter(|hold| read_mode(write.operation) == ReadMode::Stamped && hold.is_of(leaf.0))
+        {
+            hold.look(|watch, write| watch.look(write, geometry, leaf));
+        }
+        watch.look(write, geometry, leaf)
     }
 
     /// [`Walk::next`] of a write that may hold the lock of the wrong leaf, which an error releases.
@@ -146,7 +185,7 @@ impl RolexSession {
     pub(crate) async fn lock_and_read<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        place: LeafPlace,
+        (place, mode): (LeafPlace, ReadMode),
         lock: LockWord,
         wrong: Option<LeafPlace>,
         block: &mut [Line],
@@ -156,7 +195,7 @@ impl RolexSession {
             slot.post_write(wrong.node(), 0, table.address(wrong, OWNER_WORD), &[LockWord::FREE.0]);
         }
         let (from, lines) = (table.address(place, 0), block.len());
-        let read = || slot.post_read(node, 2, from, lines, ReadMode::Plain);
+        let read = || slot.post_read(node, 2, from, lines, mode);
         #[cfg(injected)]
         let read = first_if(injected::NO_REREAD_UNDER_LOCK.is_injected(), read);
         slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);

@@ -10,19 +10,21 @@
 use std::ops::Range;
 
 use farsight_base::Line;
-use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
+use farsight_fabric::{FabricError, QueuePair, Slot};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{BlockGeometry, LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
 
-use crate::gate::{Asked, Entered, Hold, Ticket};
+use crate::gate::{Asked, Entered, Hold};
 #[cfg(injected)]
 use crate::injected;
+use crate::overtaken::read_mode;
 use crate::plan::Write;
 use crate::session::{Batch, Written};
 use crate::together::{Part, ends, plan_together};
 use crate::transfer::PostedTo;
 use crate::turns::{Turn, turn_of};
+use crate::write::Waiting;
 use crate::{LeafPlace, RolexSession};
 
 /// Writes that are staged together at most.
@@ -63,8 +65,8 @@ impl Share {
 /// What a batch has of the gates before its leaves.
 pub(crate) struct AtGates<'g> {
     holds: [Option<Hold<'g>>; STAGED_MAX],
-    /// Of the writes that are left to the lane: those that wait for other sessions.
-    pub(crate) tickets: [Option<Ticket<'g>>; STAGED_MAX],
+    /// How far the writes came that are left to the lane.
+    pub(crate) waiting: [Waiting<'g>; STAGED_MAX],
 }
 
 /// What is planned for a leaf that was locked.
@@ -81,7 +83,7 @@ struct LeafPlan {
 
 impl AtGates<'_> {
     pub(crate) fn new() -> Self {
-        Self { holds: [const { None }; STAGED_MAX], tickets: [const { None }; STAGED_MAX] }
+        Self { holds: [const { None }; STAGED_MAX], waiting: std::array::from_fn(|_| Waiting::default()) }
     }
 
     /// Leaves the gates of the leaves whose changes are on their way.
@@ -98,12 +100,13 @@ impl AtGates<'_> {
         write: &Write<'_>,
         (leaf, done): (&mut Option<LeafPlace>, &mut Option<Written>),
     ) -> bool {
-        let Some(ticket) = &mut self.tickets[index] else { return false };
+        let Some(ticket) = &mut self.waiting[index].ticket else { return false };
         let Some(turn) = turn_of(ticket, write).transpose() else { return false };
-        self.tickets[index] = None;
+        self.waiting[index].ticket = None;
         match turn {
-            Ok(Turn::Go(hold)) => {
+            Ok(Turn::Go(hold, watch)) => {
                 self.holds[index] = hold;
+                self.waiting[index].watch = watch;
                 return true;
             }
             Ok(Turn::Done(outcome)) => *done = Some(Ok(outcome)),
@@ -194,19 +197,29 @@ impl RolexSession {
             match self.hints.cache().gates().enter(place, &write) {
                 Entered::Held(hold) => gates.holds[index] = Some(hold),
                 Entered::Queued(ticket) => {
-                    gates.tickets[index] = Some(ticket);
+                    gates.waiting[index].ticket = Some(ticket);
                     continue;
                 }
                 Entered::Passed => {}
             }
-            self.post_lock(&mut queues[place.node()], index, place);
+            self.post_lock(&mut queues[place.node()], (index, &write), place, gates);
             posted.note(place);
         }
         posted.doorbells(queues)
     }
 
     /// Posts a leaf's lock, and the READ of its block behind it.
-    fn post_lock<Q: QueuePair>(&self, queue: &mut Q, index: usize, place: LeafPlace) {
+    fn post_lock<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        (index, write): (usize, &Write<'_>),
+        place: LeafPlace,
+        gates: &mut AtGates<'_>,
+    ) {
+        if let Some(hold) = &mut gates.holds[index] {
+            hold.note_waiting();
+        }
+        let mode = read_mode(write.operation);
         let (table, slot) = (self.table(), Share::lock(index));
         let (from, lines) = (table.address(place, 0), table.geometry().lines());
         #[cfg(injected)]
@@ -214,12 +227,12 @@ impl RolexSession {
         #[cfg(not(injected))]
         let is_read_first = false;
         if is_read_first {
-            queue.post_read(slot + 1, from, lines, ReadMode::Plain);
+            queue.post_read(slot + 1, from, lines, mode);
         }
         let lock = self.locks.draw();
         queue.post_compare_swap(slot, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
         if !is_read_first {
-            queue.post_read(slot + 1, from, lines, ReadMode::Plain);
+            queue.post_read(slot + 1, from, lines, mode);
         }
     }
 
@@ -250,16 +263,19 @@ impl RolexSession {
                 let Some(place) = leaf.filter(is_of) else { continue };
                 left -= 1;
                 posted.note(place);
-                if gates.tickets[index].is_some() {
+                if gates.waiting[index].ticket.is_some() {
                     if is_another && gates.look(index, &write, (leaf, &mut done[index])) {
-                        self.post_lock(queue, index, place);
+                        self.post_lock(queue, (index, &write), place, gates);
                     }
                     continue;
                 }
                 let found = LockWord(queue.take_word(Share::lock(index))?);
-                if is_another && found.owner().is_some() {
-                    self.post_lock(queue, index, place);
-                    continue;
+                if found.owner().is_some() {
+                    done[index] = self.look_staged(queue, (index, &write), place, gates)?;
+                    if is_another && done[index].is_none() {
+                        self.post_lock(queue, (index, &write), place, gates);
+                        continue;
+                    }
                 }
                 *leaf = None;
                 if found != LockWord::FREE {
@@ -287,6 +303,21 @@ impl RolexSession {
             }
         }
         Ok(())
+    }
+
+    /// Looks at the leaf of write `index`, whose lock is somebody else's; what became of the write, if another
+    /// has overtaken it.
+    fn look_staged<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        (index, write): (usize, &Write<'_>),
+        place: LeafPlace,
+        gates: &mut AtGates<'_>,
+    ) -> Result<Option<Written>, FabricError> {
+        let mut block = self.block();
+        queue.take_read(Share::lock(index) + 1, &mut block)?;
+        let seen_by = (&mut gates.waiting[index].watch, gates.holds[index].as_mut());
+        Ok(self.look(write, seen_by, (place, &block)).map(Ok))
     }
 
     /// Plans writes to the leaf of write `index`, which is locked, and posts at most `writes_max` WRITEs from

@@ -41,7 +41,7 @@ fn write(gates: &Gates, leaf: &Leaf, key: u64) -> [usize; 2] {
     for _ in 0..LOOKS {
         match ticket.poll(&write) {
             Polled::Waiting => thread::yield_now(),
-            Polled::Own(hold) => return (execute(leaf, key, hold), [1, 1]).1,
+            Polled::Own(hold, _) => return (execute(leaf, key, hold), [1, 1]).1,
             Polled::Ended(End::Done(outcome)) => {
                 assert_eq!(outcome, WriteOutcome::Inserted(key), "another's outcome");
                 return [1, 1];
@@ -87,7 +87,7 @@ fn what_a_holder_took_is_lost_with_it() {
         for _ in 0..LOOKS {
             match ticket.poll(&write) {
                 Polled::Waiting => thread::yield_now(),
-                Polled::Own(hold) => {
+                Polled::Own(hold, _) => {
                     assert!(hold.is_some(), "the gate is free");
                     break;
                 }

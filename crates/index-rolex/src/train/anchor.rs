@@ -66,7 +66,9 @@ impl RolexSession {
         let mut block = vec![Line::ZERO; geometry.lines()];
         let mut walk = Walk::new(self, low);
         loop {
-            let found = self.lock_and_read(slot, place, self.locks.draw(), None, &mut block).await?;
+            let found = self
+                .lock_and_read(slot, (place, ReadMode::Plain), self.locks.draw(), None, &mut block)
+                .await?;
             if found == LockWord::CLOSED {
                 return Ok(false);
             }

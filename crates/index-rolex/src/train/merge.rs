@@ -17,8 +17,8 @@
 //! [`anchor`]: super::anchor
 
 use farsight_base::{Line, WORDS_PER_LINE};
-use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
+use farsight_fabric::{QueuePair, ReadMode};
 use farsight_layout::learned::{ROOT_WORD, RootWord};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::{Blocks, Space};
@@ -79,7 +79,7 @@ impl Trainer {
         at.offset_bytes += 8;
         slot.post_fetch_add(META_NODE, 0, at, splits);
         let root = self.meta.address(0, 0);
-        slot.post_read(META_NODE, 1, root, 1, farsight_fabric::ReadMode::Plain);
+        slot.post_read(META_NODE, 1, root, 1, ReadMode::Plain);
         slot.completed().await;
         slot.take_word(META_NODE, 0)?;
         let mut line = [Line::ZERO];
@@ -121,7 +121,9 @@ impl RolexSession {
         }
         let geometry = *self.table().geometry();
         let mut left_block = vec![Line::ZERO; geometry.lines()];
-        if self.lock_and_read(slot, left, self.locks.draw(), None, &mut left_block).await? != LockWord::FREE {
+        if self.lock_and_read(slot, (left, ReadMode::Plain), self.locks.draw(), None, &mut left_block).await?
+            != LockWord::FREE
+        {
             return Ok(false);
         }
         let mut leaf = LockedLeaf::new(&geometry, left.leaf_number(), &mut left_block);
@@ -131,7 +133,9 @@ impl RolexSession {
         }
         let holder = self.locks.draw();
         let mut right_block = vec![Line::ZERO; geometry.lines()];
-        if self.lock_and_read(slot, right, holder, None, &mut right_block).await? != LockWord::FREE {
+        if self.lock_and_read(slot, (right, ReadMode::Plain), holder, None, &mut right_block).await?
+            != LockWord::FREE
+        {
             self.release(slot, left).await?;
             return Ok(false);
         }
