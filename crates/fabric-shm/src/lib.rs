@@ -50,6 +50,7 @@ mod huge_pages;
 #[cfg(any(loom, shuttle))]
 pub mod injected;
 mod known_region;
+mod life;
 mod link;
 mod mapping;
 mod memory;

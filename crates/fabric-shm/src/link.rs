@@ -2,7 +2,7 @@
 //!
 //! Invariant: once the `life` word is [`FORKED`] or [`ENDED`] it stays so, and every verb of every queue pair
 //! of the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
-//! Until then it is [`ALIVE`] and grows by one with each attached region that the server withdraws.
+//! Until then it is [`ALIVE`](crate::life::ALIVE) and grows by one with each attached region that the server withdraws.
 //!
 //! Protocol of withdrawing: a queue pair compares the word with the one that it has seen. The same look tells
 //! whether the link lives. If they differ it lets go of the regions that are withdrawn. The watcher
@@ -20,7 +20,7 @@
 //! Protocol of giving memory back: when the link has ended, the watcher exchanges the pages of all regions
 //! for zero pages and closes their files. It needs no call of anyone, so a dead server's memory is the
 //! system's again although queue pairs idle. A reader may be inside meanwhile. It finds the file's lines or
-//! zeros, and looks at the word after its last load ([`Link::check_after_loads`]). A load of a zero page
+//! zeros, and looks at the word after its last load ([`Life::is_unchanged_after_loads`]). A load of a zero page
 //! comes after the page fault that brought it. That fault came after the exchange, and the exchange after
 //! [`ENDED`]. So who has loaded a zero that was never in the region sees [`ENDED`], and its READ fails.
 
@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::{Ordering, fence};
+use farsight_base::sync::Ordering;
 use farsight_base::{Epoch, RegionId};
 use farsight_fabric::{FabricError, RegionRights};
 use rustix::event::PollFlags;
@@ -39,19 +39,10 @@ use crate::attachments::{AttachedRegion, Attachments};
 use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
 use crate::extents::EXTENTS_MAX;
 use crate::known_region::KnownRegion;
+use crate::life::{ENDED, FORKED, Life};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES};
 use crate::os;
 use crate::socket::{self, Packet, Parcel};
-
-const FORKED: u64 = 0;
-/// The least word of a link that lives.
-const ALIVE: u64 = 1;
-const ENDED: u64 = u64::MAX;
-/// What the word never is: a queue pair that has this to compare with looks closely each time.
-pub(crate) const NEVER: u64 = u64::MAX - 1;
-/// Where words lie on the page.
-const LIFE: usize = 0;
-const NOTICE: usize = 1;
 
 /// How long the server may take to answer on the control socket.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,7 +77,7 @@ pub(crate) struct Link {
     welcome: Welcome,
     server_process: Option<OwnedFd>,
     stop: OwnedFd,
-    life: Mapping,
+    life: Life,
     /// Why it ended.
     ending: OnceLock<FabricError>,
     /// Read while a doorbell changes memory.
@@ -105,10 +96,7 @@ impl Link {
         news: OwnedFd,
         welcome: Welcome,
     ) -> std::io::Result<Self> {
-        let life = Mapping::wiped_on_fork()?;
-        // Relaxed: nobody else knows the page yet.
-        life.words()[LIFE].store(ALIVE, Ordering::Relaxed);
-        life.words()[NOTICE].store(welcome.notice, Ordering::Relaxed);
+        let life = Life::new(welcome.notice)?;
         Ok(Self {
             server_process: server_process(&socket, welcome.server_pid)?,
             peer,
@@ -136,26 +124,9 @@ impl Link {
         &self.socket
     }
 
-    /// True while the link lives and has lost no region since it had this word: one load of one word.
-    #[inline(always)]
-    pub(crate) fn is_unchanged(&self, seen: u64) -> bool {
-        // Relaxed: a caller that finds it changed looks again by `check_closely`.
-        self.life.words()[LIFE].load(Ordering::Relaxed) == seen
-    }
-
-    /// Fails unless the link lives, whatever regions it has lost since it had the word `seen`.
-    #[inline(always)]
-    pub(crate) fn check_since(&self, seen: u64) -> Result<(), FabricError> {
-        if self.is_unchanged(seen) { Ok(()) } else { self.check() }
-    }
-
-    /// [`Link::check_since`] behind the loads of a READ: they came from the region if it does not fail.
-    #[inline(always)]
-    pub(crate) fn check_after_loads(&self, seen: u64) -> Result<(), FabricError> {
-        // Acquire: the loads before it stay before the look at the word. Partner: the store of ENDED in
-        // `end_with`, which the system call in `Mapping::vacate` follows.
-        fence(Ordering::Acquire);
-        self.check_since(seen)
+    /// Its page, for queue pairs to look at.
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
     }
 
     /// Fails unless the link lives.
@@ -170,15 +141,8 @@ impl Link {
         // Acquire: the marks of withdrawn regions are seen after it. Partner: the Release exchange in
         // `withdraw`. The peer's death has no store that a reader would have to see, and its reason comes
         // through a `OnceLock` of its own.
-        let word = self.life.words()[LIFE].load(Ordering::Acquire);
+        let word = self.life.word().load(Ordering::Acquire);
         if word == FORKED || word == ENDED { Err(self.ended_error(word)) } else { Ok(word) }
-    }
-
-    /// The newest notice of the server.
-    #[inline]
-    pub(crate) fn notice(&self) -> u64 {
-        // Relaxed: a number that stands for itself.
-        self.life.words()[NOTICE].load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -204,7 +168,7 @@ impl Link {
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.life.words()[LIFE].load(Ordering::Relaxed) == FORKED
+        self.life.word().load(Ordering::Relaxed) == FORKED
     }
 
     /// Ends the link; the first reason stays. Not for a forked child, whose parent lives on.
@@ -216,7 +180,7 @@ impl Link {
         // The first reason wins; a later one is a consequence of it.
         let _ = self.ending.set(ending);
         // Relaxed: the lock orders it for doorbells that change memory; see `check` for the others.
-        self.life.words()[LIFE].store(ENDED, Ordering::Relaxed);
+        self.life.word().store(ENDED, Ordering::Relaxed);
         drop(self.changing.write().unwrap_or_else(PoisonError::into_inner));
         // A thread that sleeps beside the socket sees it hang up. It may be so already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -413,8 +377,8 @@ impl Link {
             match FromServer::decode(packet) {
                 Ok(FromServer::Withdrawn { region }) => self.withdraw(region),
                 Ok(FromServer::Notice { number }) => {
-                    // Relaxed: as in `notice`.
-                    self.life.words()[NOTICE].fetch_max(number, Ordering::Relaxed);
+                    // Relaxed: a number that stands for itself.
+                    self.life.notice().fetch_max(number, Ordering::Relaxed);
                 }
                 Ok(other) => drop(self.unintelligible("news", format!("{other:?}"))),
                 Err(error) => drop(self.unintelligible("news", error.to_string())),
@@ -429,7 +393,7 @@ impl Link {
         let next = |word: u64| (word != FORKED && word != ENDED).then(|| word + 1);
         // Release: the mark comes before. Partner: the Acquire load in `check_closely`. A link that has ended
         // meanwhile stays so.
-        let _ = self.life.words()[LIFE].fetch_update(Ordering::Release, Ordering::Relaxed, next);
+        let _ = self.life.word().fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
     /// The watcher thread's whole life: until [`Link::stop_watching`] is called, or the server is gone and

@@ -11,6 +11,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use farsight_base::sync::AtomicU64;
+use farsight_base::words::SharedLine;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// The unit in which the processor maps huge pages, and to which region mappings are aligned.
@@ -226,5 +227,32 @@ impl SharedWords {
 
     pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
         self.keep.as_ref()
+    }
+}
+
+/// The first line of a mapping that is kept alive, one pointer away.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstLine {
+    first: NonNull<SharedLine>,
+    /// For as long as anybody looks.
+    _keep: Arc<Mapping>,
+}
+
+// SAFETY: it is a shared reference to atomics and an `Arc` of something `Send + Sync`.
+unsafe impl Send for FirstLine {}
+// SAFETY: as above.
+unsafe impl Sync for FirstLine {}
+
+impl FirstLine {
+    pub(crate) fn of(mapping: Arc<Mapping>) -> Self {
+        let line: &SharedLine = mapping.words().first_chunk().expect("a page has a line");
+        Self { first: NonNull::from(line), _keep: mapping }
+    }
+
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &SharedLine {
+        // SAFETY: `first` is the first line of the mapping that `self` keeps, which gives out its words as
+        // atomics and stays where it is.
+        unsafe { self.first.as_ref() }
     }
 }

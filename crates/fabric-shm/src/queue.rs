@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
-use farsight_base::sync::AtomicU64;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{CopyMode, SharedLine, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::mapped::Mapped;
@@ -22,7 +22,8 @@ use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, Regi
 
 use crate::calls::{Calls, Woken};
 use crate::known_region::KnownRegion;
-use crate::link::{Link, NEVER};
+use crate::life::{Life, NEVER};
+use crate::link::Link;
 use crate::mutations::{Change, Mutations, Target};
 use crate::ring;
 use crate::{GUARANTEES, SLOTS};
@@ -76,6 +77,7 @@ pub struct ShmQueue {
     batch_refused: usize,
     batch_meters: Meters,
     refusals: Refusals,
+    life: Life,
     link: Arc<Link>,
     mutations: Mutations,
     calls: Calls,
@@ -97,6 +99,7 @@ impl ShmQueue {
             batch_refused: 0,
             batch_meters: Meters::default(),
             refusals: Refusals::new(READ_LINES_MAX),
+            life: link.life().clone(),
             link,
             mutations: Mutations::default(),
             calls: Calls::new(file, wakes)?,
@@ -143,6 +146,12 @@ impl ShmQueue {
         };
         self.batch_reads += 1;
         self.batch_lines += line_count as u64;
+    }
+
+    /// Fails unless the connection lived until the last load of a READ, whatever regions it has lost since.
+    #[inline(always)]
+    fn check_after_loads(&self) -> Result<(), FabricError> {
+        if self.life.is_unchanged_after_loads(self.seen) { Ok(()) } else { self.link.check() }
     }
 
     fn post_change(&mut self, slot: Slot, at: RemoteAddress, verb: Verb, change: Change<'_>) {
@@ -223,9 +232,10 @@ impl QueuePair for ShmQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn notice(&self) -> u64 {
-        self.link.notice()
+        // Relaxed: a number that stands for itself.
+        self.life.notice().load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -357,7 +367,7 @@ impl QueuePair for ShmQueue {
             return Err(self.slot_error(slot, "a READ"));
         };
         copy_lines(lines.as_flattened(), into, mode);
-        self.link.check_after_loads(self.seen)
+        self.check_after_loads()
     }
 
     fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
@@ -402,12 +412,12 @@ impl Mapped for ShmQueue {
 
     #[inline(always)]
     fn go_on(&self) -> Result<(), FabricError> {
-        self.link.check_since(self.seen)
+        if self.life.is_unchanged(self.seen) { Ok(()) } else { self.link.check() }
     }
 
     #[inline(always)]
     fn end(&self) -> Result<(), FabricError> {
-        self.link.check_after_loads(self.seen)
+        self.check_after_loads()
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use farsight_fabric::{FabricError, QueuePair as _, ReadMode, Slot};
 
 use super::{Content, NOTHING, Posted, ShmQueue};
 use crate::known_region::KnownRegion;
-use crate::link::NEVER;
+use crate::life::NEVER;
 use crate::ring::Disorder;
 
 impl ShmQueue {
@@ -118,7 +118,7 @@ impl ShmQueue {
     /// then `batches` more may begin.
     #[inline(always)]
     pub(super) fn check(&mut self, batches: u64) -> Result<(), FabricError> {
-        if self.link.is_unchanged(self.seen) { Ok(()) } else { self.check_closely(batches) }
+        if self.life.is_unchanged(self.seen) { Ok(()) } else { self.check_closely(batches) }
     }
 
     /// [`ShmQueue::check`] of a queue that is broken, or whose link has changed: withdrawn regions go.
