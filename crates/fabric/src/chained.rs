@@ -199,11 +199,13 @@ fn ask<'m, const LINES: usize>(
     known: &mut &'m [SharedLine],
     line: u64,
 ) -> Result<&'m [SharedLine; LINES], Stop> {
-    let lines = chunk_at(known, line).or_else(|| {
+    // No closure: it is not inlined for sure, and what it borrows goes through memory then.
+    let lines = if let Some(lines) = chunk_at(known, line) {
+        lines
+    } else {
         *known = mapped.grown_lines(region, line.saturating_add(LINES as u64));
-        chunk_at(known, line)
-    });
-    let lines = lines.ok_or(Stop::Outside { line, count: LINES })?;
+        chunk_at(known, line).ok_or(Stop::Outside { line, count: LINES })?
+    };
     for line in lines {
         prefetch(line);
     }

@@ -13,7 +13,7 @@
 
 use std::mem::MaybeUninit;
 
-use farsight_base::words::{Moves, SharedLine, copy_lines, prefetch_passing};
+use farsight_base::words::{CopyMode, Moves, SharedLine, copy_lines, prefetch, prefetch_passing};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 
 use crate::chained::line_address;
@@ -91,7 +91,20 @@ impl Mapped for Unmapped {
 /// `LINES` of the lines from line `line` on; `None` if they end before.
 #[inline(always)]
 pub(crate) fn chunk_at<const LINES: usize>(lines: &[SharedLine], line: u64) -> Option<&[SharedLine; LINES]> {
-    lines.get(line as usize..)?.first_chunk()
+    let begin = line as usize;
+    // One range: of two looks at the length the compiler makes three.
+    lines.get(begin..begin.wrapping_add(LINES))?.try_into().ok()
+}
+
+/// [`chunk_at`] of a region, after the peer was asked whether it has grown.
+#[cold]
+#[inline(never)]
+pub(crate) fn grown_chunk<const LINES: usize>(
+    mapped: &impl Mapped,
+    region: RegionId,
+    line: u64,
+) -> Option<&[SharedLine; LINES]> {
+    chunk_at(mapped.grown_lines(region, line.saturating_add(LINES as u64)), line)
 }
 
 /// `LINES` lines from line `line` of `region` on, all of them prefetched; `None` if the region ends before.
@@ -102,13 +115,77 @@ pub fn lines_in_place<const LINES: usize>(
     region: RegionId,
     line: u64,
 ) -> Option<&[SharedLine; LINES]> {
-    let end_line = line.saturating_add(LINES as u64);
-    let lines: &[SharedLine; LINES] = chunk_at(mapped.lines(region), line)
-        .or_else(|| chunk_at(mapped.grown_lines(region, end_line), line))?;
+    // No closure: it is not inlined for sure, and what it borrows goes through memory then.
+    let lines = match chunk_at(mapped.lines(region), line) {
+        Some(lines) => lines,
+        None => grown_chunk(mapped, region, line)?,
+    };
     for line in lines {
         prefetch_passing(line);
     }
     Some(lines)
+}
+
+/// Asks for `line_count` lines from line `line` on, if all of them are among `lines`, which are a region's.
+/// They are taken by [`take_lines`].
+#[inline(always)]
+pub fn ask_lines(lines: &[SharedLine], line: u64, line_count: usize) {
+    if let Some(lines) = lines_from(lines, line, line_count) {
+        for line in lines {
+            prefetch(line);
+        }
+    }
+}
+
+/// Takes the stamped lines from line `line` of `region` on: in place where they lie so, or else those of the
+/// READ that was posted in `slot` and rung. The caller has begun the batch ([`Mapped::begin`]), and counts
+/// the READ ([`Mapped::count_reads`]).
+///
+/// # Errors
+/// As [`QueuePair::doorbell`], [`QueuePair::drain_slot`] and [`QueuePair::take_read`].
+#[inline(always)]
+pub fn take_lines(
+    queue: &mut (impl QueuePair + ?Sized),
+    slot: Slot,
+    (region, line): (RegionId, u64),
+    into: &mut [Line],
+) -> Result<(), FabricError> {
+    if let Some(mapped) = queue.mapped() {
+        if let Some(lines) = lines_from(mapped.lines(region), line, into.len()) {
+            copy_lines(lines.as_flattened(), into, CopyMode::Stamped);
+            return mapped.end();
+        }
+        return take_grown_lines(queue, (region, line), into);
+    }
+    // To drain a slot may mean to wait for all.
+    if !queue.is_complete(slot) {
+        queue.drain_slot(slot)?;
+    }
+    queue.take_read(slot, into)
+}
+
+/// [`take_lines`] in place of lines that the queue pair does not know yet.
+#[cold]
+#[inline(never)]
+fn take_grown_lines(
+    queue: &mut (impl QueuePair + ?Sized),
+    (region, line): (RegionId, u64),
+    into: &mut [Line],
+) -> Result<(), FabricError> {
+    if let Some(mapped) = queue.mapped() {
+        let end_line = line.saturating_add(into.len() as u64);
+        if let Some(lines) = lines_from(mapped.grown_lines(region, end_line), line, into.len()) {
+            copy_lines(lines.as_flattened(), into, CopyMode::Stamped);
+            return mapped.end();
+        }
+    }
+    Err(refused(queue, region, line, into.len()))
+}
+
+/// `line_count` of the lines from line `line` on; `None` if they end before.
+#[inline(always)]
+fn lines_from(lines: &[SharedLine], line: u64, line_count: usize) -> Option<&[SharedLine]> {
+    lines.get(line as usize..)?.get(..line_count)
 }
 
 /// READs `into.len()` lines at `from` and waits for them: a batch of its own in slot 0, for a caller who has
@@ -126,8 +203,7 @@ pub fn read_alone(
     if let Some(mapped) = queue.mapped() {
         mapped.begin()?;
         let (line, rest) = (from.offset_bytes / LINE_BYTES as u64, from.offset_bytes % LINE_BYTES as u64);
-        let lines = mapped.lines(from.region).get(line as usize..);
-        if let Some(lines) = lines.and_then(|lines| lines.get(..into.len()))
+        if let Some(lines) = lines_from(mapped.lines(from.region), line, into.len())
             && rest == 0
         {
             copy_lines(lines.as_flattened(), into, mode.copy_mode());

@@ -354,7 +354,11 @@ impl<'a> CachedSubModel<'a> {
     pub(super) fn candidates(&self, key: u64) -> Range<u32> {
         let surely = self.model.key_hint(key).greatest_surely_below();
         let window = self.window(key);
-        let first = surely.map_or(window.start, |surely| self.last_at_most(&window, surely));
+        // No closure: it is not inlined for sure.
+        let first = match surely {
+            Some(surely) => self.last_at_most(&window, surely),
+            None => window.start,
+        };
         // Looked at twice: hints that were replaced in between may disagree.
         first..self.last_at_most(&window, self.model.hint(key)).max(first) + 1
     }

@@ -116,6 +116,8 @@ impl PageNumber {
 /// A process's cache for one table.
 pub struct XCache {
     table: TableInfo,
+    /// The region of the leaves. The table names several, and each GET wants this one.
+    region: RegionId,
     reader: LeafReader,
     region_leaves: u32,
     edition: AtomicU64,
@@ -174,6 +176,7 @@ impl XCache {
         let region_leaves = u64::from(table.capacity_leaves()).min(fitting) as u32;
         Ok(Arc::new(Self {
             table: table.clone(),
+            region: table.region(),
             reader,
             region_leaves,
             edition: AtomicU64::new(0),
@@ -204,9 +207,10 @@ impl XCache {
         stats
     }
 
-    #[inline]
+    /// The region of the table's leaves.
+    #[inline(always)]
     pub(super) fn region(&self) -> RegionId {
-        self.table.region()
+        self.region
     }
 
     /// The newest generation installed; zero: none.

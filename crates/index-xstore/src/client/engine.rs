@@ -22,7 +22,7 @@ impl From<XStoreError> for EngineError {
 }
 
 impl<Q: QueuePair> Engine<Q> for XParts {
-    #[inline]
+    #[inline(always)]
     fn get(&mut self, queues: &mut [Q], key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError> {
         Ok(XParts::get(self, queues, key, value)?)
     }

@@ -27,7 +27,7 @@ impl XClient {
     ///
     /// # Panics
     /// If `value` is not of the table's value size.
-    #[inline]
+    #[inline(always)]
     pub fn get<Q: QueuePair>(
         &mut self,
         queue: &mut Q,

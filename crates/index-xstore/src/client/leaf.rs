@@ -6,7 +6,7 @@
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::{Filter, Filtered};
-use farsight_fabric::mapped::{Mapped as _, lines_in_place, read_alone, read_part};
+use farsight_fabric::mapped::{Mapped as _, ask_lines, lines_in_place, read_alone, read_part, take_lines};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_index::ConsistentLeaf;
 use farsight_layout::{
@@ -138,7 +138,7 @@ impl Looked {
     }
 }
 
-/// Takes the lines of a whole leaf.
+/// Takes the lines of a whole leaf that was READ by its slot.
 #[inline(always)]
 pub(super) fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(), FabricError> {
     // A number of lines known when this is compiled is taken in half the instructions of any.
@@ -314,6 +314,33 @@ impl LeafReader {
         match self.leaf_lines() {
             SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
             line_count => queue.post_read(slot, from, line_count, ReadMode::Stamped),
+        }
+    }
+
+    /// Asks for a whole leaf among the lines of its region, for [`LeafReader::take`].
+    #[inline(always)]
+    pub(super) fn ask_in_place(&self, lines: &[SharedLine], leaf: LeafNumber) {
+        match self.leaf_lines() {
+            SHORT_LEAF_LINES => ask_lines(lines, self.line(leaf), SHORT_LEAF_LINES),
+            line_count => ask_lines(lines, self.line(leaf), line_count),
+        }
+    }
+
+    /// Takes a whole leaf: in place, or from the slot in which it was posted.
+    #[inline(always)]
+    pub(super) fn take<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        slot: Slot,
+        (region, leaf): (RegionId, LeafNumber),
+        into: &mut [Line],
+    ) -> Result<(), FabricError> {
+        let place = (region, self.line(leaf));
+        // A number of lines known when this is compiled is taken in half the instructions of any.
+        if let Ok(lines) = <&mut [Line; SHORT_LEAF_LINES]>::try_from(&mut *into) {
+            take_lines(queue, slot, place, lines)
+        } else {
+            take_lines(queue, slot, place, into)
         }
     }
 

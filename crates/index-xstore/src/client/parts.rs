@@ -115,7 +115,22 @@ impl XParts {
     ///
     /// # Panics
     /// If `value` is not of the table's value size.
+    #[inline(always)]
     pub fn get<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, XStoreError> {
+        if let ([part], [queue]) = (&mut self.parts[..], &mut *queues) {
+            return part.client.get(queue, key, value);
+        }
+        self.get_of_many(queues, key, value)
+    }
+
+    /// [`XParts::get`] where there is more than one part.
+    #[inline(never)]
+    fn get_of_many<Q: QueuePair>(
         &mut self,
         queues: &mut [Q],
         key: u64,

@@ -27,7 +27,11 @@ pub(super) struct Route<'a> {
 impl Generation {
     #[inline(always)]
     fn route(&self, key: u64) -> Option<Route<'_>> {
-        let sub_model = self.at(self.locate(key).place)?;
+        let mut place = self.place(self.top.dispatch(key));
+        if !place.is_sub_model() {
+            place = self.locate(key).place;
+        }
+        let sub_model = self.at(place)?;
         let candidates = sub_model.candidates(key);
         let last = candidates.end - 1;
         let leaf = sub_model.leaf(last);

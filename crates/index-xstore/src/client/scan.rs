@@ -120,10 +120,11 @@ impl XClient {
         if self.access == Access::OneSided {
             self.leaves.resize(keys_together::<Q>(), LeafNumber::NONE);
             self.prefetch_plans(&scans[..count]);
+            plan::begin_leaves(queue)?;
             for (index, scan) in scans[..count].iter().enumerate() {
                 planned[index] = self.plan(queue, (index * slots, slots), direction, *scan);
             }
-            queue.doorbell()?;
+            self.ring_for_leaves(queue, planned[..count].iter().sum())?;
         }
         Ok(Group { count, slots, planned })
     }

@@ -189,7 +189,7 @@ impl Generation {
 
     /// The place of one of the top model's numbers; by default nowhere, if it was not fetched.
     #[inline(always)]
-    pub(super) fn place(&self, number: u32) -> Place {
+    pub(in super::super) fn place(&self, number: u32) -> Place {
         if self.own_lines.is_taken(number) { Place::own_line_of(number) } else { self.place_in_lines(number) }
     }
 

@@ -50,14 +50,14 @@ impl XClient {
         progress: &mut Progress,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        let reader = *self.cache.reader();
+        let (reader, region) = (*self.cache.reader(), self.cache.region());
         while !progress.window.is_empty() && !progress.is_done() {
             if progress.window.is_half_taken() {
                 self.top_up(queue, progress)?;
             }
             let slot = progress.window.oldest();
             let lines = &mut *self.scratch.leaf_lines;
-            take(queue, slot, lines)?;
+            reader.take(queue, slot, (region, self.leaves[slot]), lines)?;
             let step = accept(&reader, lines, self.leaves[slot], progress, pairs);
             let goes_on = match step {
                 Step::Accepted => {

@@ -5,7 +5,9 @@
 
 use std::ops::ControlFlow;
 
-use farsight_fabric::{CostClass, QueuePair, Slot};
+use farsight_base::LeafNumber;
+use farsight_fabric::mapped::Mapped;
+use farsight_fabric::{CostClass, FabricError, QueuePair, Slot};
 use farsight_index::{Direction, ScanRequest};
 use farsight_protocol::SubModelsWanted;
 
@@ -45,14 +47,39 @@ impl XClient {
         let (region, reader) = (self.cache.region(), self.cache.reader());
         let leaves = &mut self.leaves[first_slot..][..wanted.min(slots)];
         let mut posted = 0;
-        let _ = route.each_leaf(direction, |leaf| {
-            let Some(of_slot) = leaves.get_mut(posted) else { return ControlFlow::Break(()) };
+        let mut next = |leaf| {
+            let of_slot = leaves.get_mut(posted)?;
             *of_slot = leaf;
-            reader.post(queue, first_slot + posted, region, leaf);
             posted += 1;
-            ControlFlow::Continue(())
-        });
+            Some(first_slot + posted - 1)
+        };
+        let _ = if let Some(mapped) = queue.mapped() {
+            let lines = mapped.lines(region);
+            route.each_leaf(direction, |leaf| {
+                let Some(_) = next(leaf) else { return ControlFlow::Break(()) };
+                reader.ask_in_place(lines, leaf);
+                ControlFlow::Continue(())
+            })
+        } else {
+            route.each_leaf(direction, |leaf| {
+                let Some(slot) = next(leaf) else { return ControlFlow::Break(()) };
+                reader.post(queue, slot, region, leaf);
+                ControlFlow::Continue(())
+            })
+        };
         posted
+    }
+
+    /// Rings for so many leaves that were posted. In place there is nothing to be sent.
+    pub(super) fn ring_for_leaves<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        posted: usize,
+    ) -> Result<(), FabricError> {
+        let Some(mapped) = queue.mapped() else { return queue.doorbell() };
+        let line_count = posted * self.cache.reader().leaf_lines();
+        mapped.count_reads(posted as u64, line_count as u64, u64::from(posted > 0));
+        Ok(())
     }
 
     /// Plans from the cursor on, with nothing in flight, and rings. Fetches the sub-model that is missing.
@@ -79,8 +106,7 @@ impl XClient {
                 }
             }
         }
-        self.post_ahead(queue, progress, count);
-        queue.doorbell()?;
+        self.post_ahead(queue, progress, count)?;
         Ok(!progress.window.is_empty())
     }
 
@@ -93,16 +119,38 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         let missing = progress.window.next_half(progress.leaves_wanted());
         if missing > 0 {
-            self.post_ahead(queue, progress, missing);
-            queue.doorbell()?;
+            self.post_ahead(queue, progress, missing)?;
         }
         Ok(())
     }
 
-    /// Posts `count` leaves behind those in flight, or as many as are known.
-    fn post_ahead<Q: QueuePair>(&mut self, queue: &mut Q, progress: &mut Progress, count: usize) {
+    /// Posts `count` leaves behind those in flight, or as many as are known, and rings.
+    fn post_ahead<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        progress: &mut Progress,
+        count: usize,
+    ) -> Result<(), FabricError> {
+        begin_leaves(queue)?;
+        let before = progress.window.in_flight();
+        let (region, reader) = (self.cache.region(), *self.cache.reader());
+        if let Some(mapped) = queue.mapped() {
+            let lines = mapped.lines(region);
+            self.choose_ahead(progress, count, |_, leaf| reader.ask_in_place(lines, leaf));
+        } else {
+            self.choose_ahead(progress, count, |slot, leaf| reader.post(queue, slot, region, leaf));
+        }
+        self.ring_for_leaves(queue, progress.window.in_flight() - before)
+    }
+
+    /// Chooses `count` leaves behind those in flight, or as many as are known, and has each of them posted.
+    fn choose_ahead(
+        &mut self,
+        progress: &mut Progress,
+        count: usize,
+        mut post_in: impl FnMut(Slot, LeafNumber),
+    ) {
         let Progress { direction, cursor, window, last, .. } = progress;
-        let (region, reader) = (self.cache.region(), self.cache.reader());
         let known = cursor.leaf.filter(|leaf| self.cache.is_leaf(*leaf));
         let is_in_flight = !window.is_empty();
         // The model names those in flight first, from the cursor on. The cursor's leaf is left out anyway.
@@ -116,7 +164,7 @@ impl XClient {
             missing -= 1;
             let slot = window.push();
             slots[slot] = leaf;
-            reader.post(queue, slot, region, leaf);
+            post_in(slot, leaf);
             ControlFlow::Continue(())
         };
         if let Some(leaf) = known.filter(|_| !is_in_flight) {
@@ -136,4 +184,9 @@ impl XClient {
             post(leaf)
         });
     }
+}
+
+/// Begins a batch of READs of leaves, before any of them is posted.
+pub(super) fn begin_leaves<Q: QueuePair>(queue: &mut Q) -> Result<(), FabricError> {
+    queue.mapped().map_or(Ok(()), Mapped::begin)
 }
