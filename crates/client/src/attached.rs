@@ -26,13 +26,43 @@ pub(crate) struct Found<T> {
 /// What came of a read.
 pub(crate) type Read<T> = Result<Found<T>, EngineError>;
 
+/// What came of a GET of one key. It comes back in two registers: a session takes it from no memory.
+pub(crate) enum Got {
+    /// The version, zero if the key is absent. No more names have changed than the session knew.
+    Settled(u64),
+    /// The same, in a table to which the name may lead no more.
+    Unsettled(u64),
+    /// It failed.
+    Failed(Box<EngineError>),
+}
+
+const _: () = assert!(size_of::<Got>() == 16);
+
+impl Got {
+    /// As other reads.
+    pub(crate) fn into_read(self) -> Read<Option<u64>> {
+        let (version, is_settled) = match self {
+            Self::Settled(version) => (version, true),
+            Self::Unsettled(version) => (version, false),
+            Self::Failed(error) => return Err(*error),
+        };
+        Ok(Found { found: (version != 0).then_some(version), is_settled })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(error: EngineError) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
 /// What a session does with its table; as the methods of [`Engine`](farsight_index::Engine) and [`Ordered`].
 /// Reads are told the count of name changes that the session knows.
 pub(crate) trait Operations: Send {
     /// Fails if the queue pairs are known to be lost, or their client to be over. Free where they are not.
     fn check(&mut self) -> Result<(), FabricError>;
     /// One value.
-    fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Read<Option<u64>>;
+    fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Got;
     /// Many values.
     fn multi_get(&mut self, knows: u64, keys: &[u64], answers: &mut Answers) -> Read<()>;
     /// Many scans.
@@ -97,8 +127,13 @@ impl<Q: QueuePair, E> Attached<Q, E> {
     /// What was found, with a look at the count of name changes.
     #[inline(always)]
     fn looked<T>(&mut self, knows: u64, found: T) -> Found<T> {
-        let is_settled = matches!(self.count_of_changes(), Ok(count) if count <= knows);
-        Found { found, is_settled }
+        Found { found, is_settled: self.is_settled(knows) }
+    }
+
+    /// True if no more names have changed than the session knows.
+    #[inline(always)]
+    fn is_settled(&mut self, knows: u64) -> bool {
+        matches!(self.count_of_changes(), Ok(count) if count <= knows)
     }
 
     #[inline(always)]
@@ -117,9 +152,14 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         self.queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
     }
 
-    fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Read<Option<u64>> {
-        let found = self.engine.get(&mut self.queues, key, value)?;
-        Ok(self.looked(knows, found))
+    fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Got {
+        match self.engine.get(&mut self.queues, key, value) {
+            Ok(found) => {
+                let version = found.unwrap_or(0);
+                if self.is_settled(knows) { Got::Settled(version) } else { Got::Unsettled(version) }
+            }
+            Err(error) => Got::failed(error),
+        }
     }
 
     fn multi_get(&mut self, knows: u64, keys: &[u64], answers: &mut Answers) -> Read<()> {
@@ -205,8 +245,12 @@ impl LetGo {
         error.of::<NothingLeft>().is_some()
     }
 
+    fn failure() -> EngineError {
+        EngineError::Engine(Arc::new(NothingLeft))
+    }
+
     fn failed<T>() -> Result<T, EngineError> {
-        Err(EngineError::Engine(Arc::new(NothingLeft)))
+        Err(Self::failure())
     }
 }
 
@@ -215,8 +259,8 @@ impl Operations for LetGo {
         Ok(())
     }
 
-    fn get(&mut self, _: u64, _: u64, _: &mut [u8]) -> Read<Option<u64>> {
-        Self::failed()
+    fn get(&mut self, _: u64, _: u64, _: &mut [u8]) -> Got {
+        Got::failed(Self::failure())
     }
 
     fn multi_get(&mut self, _: u64, _: &[u64], _: &mut Answers) -> Read<()> {

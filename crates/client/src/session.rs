@@ -17,7 +17,7 @@ use farsight_index::{
 };
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
-use crate::attached::{LetGo, Operations, Read, Working};
+use crate::attached::{Got, LetGo, Operations, Read, Working};
 use crate::expiry::Expiring;
 #[cfg(injected)]
 use crate::injected;
@@ -103,6 +103,13 @@ impl Session {
         self.value_bytes
     }
 
+    /// Bytes of what [`Session::get`] copies a value into; more than any has if they have any length.
+    #[must_use]
+    #[inline]
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
     /// True if values have any length.
     #[must_use]
     #[inline]
@@ -134,7 +141,18 @@ impl Session {
         if value.len() != self.buffer_bytes {
             return Err(self.wrong_buffer_size(value.len()));
         }
-        self.read(|engine, knows| engine.get(knows, key, value))
+        match self.working.engine.get(self.working.name_changes, key, value) {
+            Got::Settled(version) => Ok((version != 0).then_some(version)),
+            got => self.go_on_with_get(got, key, value),
+        }
+    }
+
+    /// A GET whose first attempt failed, or whose table may be another one by now.
+    #[cold]
+    #[inline(never)]
+    fn go_on_with_get(&mut self, got: Got, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        let mut first = Some(got);
+        self.read(|engine, knows| first.take().unwrap_or_else(|| engine.get(knows, key, value)).into_read())
     }
 
     /// The value of `key`, whatever its length, in place of what `value` holds; returns its version. Returns

@@ -9,6 +9,7 @@ use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
+use crate::value::INLINE_BYTES;
 use crate::{Exchanges, Key, Keys, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
@@ -60,16 +61,17 @@ impl<K: Key> Session<K> {
     /// [`ReadError`].
     #[inline]
     pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
-        if self.inner.has_blocks() {
-            return self.get_block(key);
-        }
-        let mut value = Value::zeroed(self.value_bytes());
-        let version = self.get_into(key, &mut value)?;
-        Ok(version.map(|version| Entry { value, version }))
+        // Of values of any length that is more than any value has.
+        let value_bytes = self.inner.buffer_bytes();
+        let mut bytes = [0; INLINE_BYTES];
+        let Some(room) = bytes.get_mut(..value_bytes) else { return self.get_long(key) };
+        let version = self.get_into(key, room)?;
+        Ok(version.map(|version| Entry { value: Value::in_place(bytes, value_bytes), version }))
     }
 
-    /// [`Session::get`] where values have any length.
-    fn get_block(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
+    /// [`Session::get`] where values are long, or have any length.
+    #[inline(never)]
+    fn get_long(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
         let mut value = Vec::new();
         let version = self.get_vec(key, &mut value)?;
         Ok(version.map(|version| Entry { value: value.into(), version }))

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use smallvec::SmallVec;
 
 /// Bytes of the longest value that needs no allocation.
-const INLINE_BYTES: usize = 16;
+pub(crate) const INLINE_BYTES: usize = 16;
 
 /// Bytes of one value, owned. Up to 16 B it lies in place and allocates nothing.
 ///
@@ -16,14 +16,10 @@ const INLINE_BYTES: usize = 16;
 pub struct Value(SmallVec<[u8; INLINE_BYTES]>);
 
 impl Value {
-    /// So many zero bytes.
+    /// The first `value_bytes` of these, in place.
     #[inline]
-    pub(crate) fn zeroed(value_bytes: usize) -> Self {
-        // Not `from_elem`, which fills byte by byte.
-        Self(match value_bytes {
-            0..=INLINE_BYTES => SmallVec::from_buf_and_len([0; INLINE_BYTES], value_bytes),
-            _ => SmallVec::from_vec(vec![0; value_bytes]),
-        })
+    pub(crate) fn in_place(bytes: [u8; INLINE_BYTES], value_bytes: usize) -> Self {
+        Self(SmallVec::from_buf_and_len(bytes, value_bytes))
     }
 
     /// The bytes in a vector.
@@ -143,8 +139,12 @@ mod tests {
     #[test]
     fn values_are_their_bytes_in_place_or_not() {
         for bytes in [0, 8, INLINE_BYTES, INLINE_BYTES + 1, 256] {
-            let mut value = Value::zeroed(bytes);
-            assert_eq!(value.0.spilled(), bytes > INLINE_BYTES, "{bytes} B");
+            let mut value = Value::from(vec![0; bytes]);
+            let is_short = bytes <= INLINE_BYTES;
+            if is_short {
+                value = Value::in_place([0; INLINE_BYTES], bytes);
+            }
+            assert_eq!(value.0.spilled(), !is_short, "{bytes} B");
             value.fill(7);
             assert_eq!((value.len(), &value), (bytes, &Value::from(&vec![7; bytes][..])));
             assert_eq!(value, vec![7; bytes]);
