@@ -188,8 +188,9 @@ impl Known {
             return differ(pair[0].0, pair[0].1, pair[1].1);
         }
         let is_read = |version: u64| self.read.iter().any(|(_, read)| *read == version);
-        if let Some(pair) = self.made.windows(2).find(|pair| pair[0] == pair[1] && is_read(pair[0])) {
-            return Err(format!("two writes made version {}, which was read", pair[0]));
+        let is_twice = |pair: &&[u64]| pair[0] == pair[1] && is_read(pair[0]);
+        if let Some([version, _]) = self.made.windows(2).find(is_twice) {
+            return Err(format!("two writes made version {version}, which was read"));
         }
         let (mut next, mut newest) = (0, 0);
         for entry in history {

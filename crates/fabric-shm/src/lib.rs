@@ -50,8 +50,8 @@ mod huge_pages;
 #[cfg(any(loom, shuttle))]
 pub mod injected;
 mod known_region;
-mod life;
 mod link;
+mod link_state;
 mod mapping;
 mod memory;
 mod mutations;

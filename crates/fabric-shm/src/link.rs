@@ -2,7 +2,8 @@
 //!
 //! Invariant: once the `life` word is [`FORKED`] or [`ENDED`] it stays so, and every verb of every queue pair
 //! of the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
-//! Until then it is [`ALIVE`](crate::life::ALIVE) and grows by one with each attached region that the server withdraws.
+//! Until then it is [`ALIVE`](crate::link_state::ALIVE) and grows by one with each attached region that the
+//! server withdraws.
 //!
 //! Protocol of withdrawing: a queue pair compares the word with the one that it has seen. The same look tells
 //! whether the link lives. If they differ it lets go of the regions that are withdrawn. The watcher
@@ -20,9 +21,9 @@
 //! Protocol of giving memory back: when the link has ended, the watcher exchanges the pages of all regions
 //! for zero pages and closes their files. It needs no call of anyone, so a dead server's memory is the
 //! system's again although queue pairs idle. A reader may be inside meanwhile. It finds the file's lines or
-//! zeros, and looks at the word after its last load ([`Life::is_unchanged_after_loads`]). A load of a zero page
-//! comes after the page fault that brought it. That fault came after the exchange, and the exchange after
-//! [`ENDED`]. So who has loaded a zero that was never in the region sees [`ENDED`], and its READ fails.
+//! zeros, and looks at the word after its last load ([`LinkState::is_unchanged_after_loads`]). A load of a
+//! zero page comes after the page fault that brought it. That fault came after the exchange, and the exchange
+//! after [`ENDED`]. So who has loaded a zero that was never in the region sees [`ENDED`], and its READ fails.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
@@ -39,7 +40,7 @@ use crate::attachments::{AttachedRegion, Attachments};
 use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
 use crate::extents::EXTENTS_MAX;
 use crate::known_region::KnownRegion;
-use crate::life::{ENDED, FORKED, Life};
+use crate::link_state::{ENDED, FORKED, LinkState};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES};
 use crate::os;
 use crate::socket::{self, Packet, Parcel};
@@ -77,7 +78,7 @@ pub(crate) struct Link {
     welcome: Welcome,
     server_process: Option<OwnedFd>,
     stop: OwnedFd,
-    life: Life,
+    life: LinkState,
     /// Why it ended.
     ending: OnceLock<FabricError>,
     /// Read while a doorbell changes memory.
@@ -96,7 +97,7 @@ impl Link {
         news: OwnedFd,
         welcome: Welcome,
     ) -> std::io::Result<Self> {
-        let life = Life::new(welcome.notice)?;
+        let life = LinkState::new(welcome.notice)?;
         Ok(Self {
             server_process: server_process(&socket, welcome.server_pid)?,
             peer,
@@ -125,7 +126,7 @@ impl Link {
     }
 
     /// Its page, for queue pairs to look at.
-    pub(crate) fn life(&self) -> &Life {
+    pub(crate) fn life(&self) -> &LinkState {
         &self.life
     }
 

@@ -22,8 +22,8 @@ use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, Regi
 
 use crate::calls::{Calls, Woken};
 use crate::known_region::KnownRegion;
-use crate::life::{Life, NEVER};
 use crate::link::Link;
+use crate::link_state::{LinkState, NEVER};
 use crate::mutations::{Change, Mutations, Target};
 use crate::ring;
 use crate::{GUARANTEES, SLOTS};
@@ -77,7 +77,7 @@ pub struct ShmQueue {
     batch_refused: usize,
     batch_meters: Meters,
     refusals: Refusals,
-    life: Life,
+    life: LinkState,
     link: Arc<Link>,
     mutations: Mutations,
     calls: Calls,

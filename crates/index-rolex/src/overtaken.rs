@@ -3,8 +3,8 @@
 //! Invariant: an update that is done here took effect right before another write of its key, which took
 //! effect while it was under way. Nobody can have seen the leaf between the two.
 //!
-//! Protocol: a writer READs its leaf behind each attempt at the lock, also if somebody else holds that. If
-//! two such READs show its key in one slot of one incarnation, under different versions, then the key was
+//! Protocol: a writer READs its leaf behind each attempt at the lock, also if somebody else holds that. Two
+//! such READs may show its key in one slot of one incarnation, under different versions. Then the key was
 //! present all the time, and a write of it took effect between them. If that did not look at the value, one
 //! that does not either may have come right before it, and leaves nothing behind. [`PairVersion`] tells such
 //! writes apart.

@@ -305,8 +305,8 @@ impl RolexSession {
         Ok(())
     }
 
-    /// Looks at the leaf of write `index`, whose lock is somebody else's; what became of the write, if another
-    /// has overtaken it.
+    /// Looks at the leaf of write `index`, whose lock is somebody else's. Says what became of the write, if
+    /// another has overtaken it.
     fn look_staged<Q: QueuePair>(
         &self,
         queue: &mut Q,

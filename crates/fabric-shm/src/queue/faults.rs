@@ -9,7 +9,7 @@ use farsight_fabric::{FabricError, QueuePair as _, ReadMode, Slot};
 
 use super::{Content, NOTHING, Posted, ShmQueue};
 use crate::known_region::KnownRegion;
-use crate::life::NEVER;
+use crate::link_state::NEVER;
 use crate::ring::Disorder;
 
 impl ShmQueue {

@@ -1,4 +1,4 @@
-//! What a link says of itself on one page, one pointer away from whoever looks before and behind each READ.
+//! What a link says of itself on one page. Who looks before and behind each READ has one pointer to it.
 //!
 //! Invariant: see [`link`](crate::link), which alone writes here.
 
@@ -22,9 +22,9 @@ const NOTICE: usize = 1;
 
 /// A link's page, which the kernel wipes in a forked child. Copies are of the same page.
 #[derive(Clone, Debug)]
-pub(crate) struct Life(FirstLine);
+pub(crate) struct LinkState(FirstLine);
 
-impl Life {
+impl LinkState {
     /// That of a link that lives, with its newest notice.
     pub(crate) fn new(notice: u64) -> io::Result<Self> {
         let line = FirstLine::of(Arc::new(Mapping::wiped_on_fork()?));
@@ -53,7 +53,7 @@ impl Life {
         self.word().load(Ordering::Relaxed) == seen
     }
 
-    /// [`Life::is_unchanged`] behind the loads of a READ: they came from the region if it is.
+    /// [`LinkState::is_unchanged`] behind the loads of a READ: they came from the region if it is.
     #[inline(always)]
     pub(crate) fn is_unchanged_after_loads(&self, seen: u64) -> bool {
         // Acquire: the loads before it stay before the look at the word. Partner: the store of ENDED in
