@@ -11,6 +11,7 @@ mod mixes;
 mod model;
 mod simulated;
 mod table;
+mod values;
 
 use std::{fs, io, path::Path};
 
@@ -28,6 +29,7 @@ pub use mixes::{MixRecord, RatioRecord, mix_table, ratio_table};
 pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};
 pub use simulated::{PartRecord, SensitivityRow, SimulatedRecord, simulated_table};
 pub use table::{table, thousands};
+pub use values::values_table;
 
 /// Runs that a published median takes at least.
 pub const RUNS_MIN: usize = 5;

@@ -40,10 +40,10 @@ impl Place {
         command
     }
 
-    /// As [`Self::run`], of tables whose shape changes.
-    fn run_change(&self, arguments: &[&str]) -> Output {
+    /// As [`Self::run`], of another benchmark.
+    fn run_other(&self, name: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farsight"));
-        command.args(["bench", "change"]).args(arguments).env("TMPDIR", self.path());
+        command.args(["bench", name]).args(arguments).env("TMPDIR", self.path());
         let output = command.output().expect("the program starts");
         self.assert_empty();
         output
@@ -206,6 +206,28 @@ fn values_of_any_length_are_measured_and_durable_writes_too() {
 }
 
 /// A server's certificate, which is its clients', too: arguments for either side, with files in `directory`.
+#[test]
+fn values_in_leaves_are_measured_beside_those_in_blocks() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let shape = ["--keys", "20000", "--seconds", "0.05", "--runs", "1", "--sizes", "16,1000"];
+    let output =
+        place.run_other("values", &[&shape[..], &["--json", json.to_str().expect("a text")]].concat());
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("of that") && shown.contains("wrong answers: 0"), "{shown}");
+    let records = records(&json);
+    let kinds: Vec<_> = records.iter().map(|record| (&record["value_size"], &record["values"])).collect();
+    let expected = [(16, "fixed"), (16, "blocks"), (1000, "blocks")];
+    assert_eq!(kinds.len(), expected.len());
+    for (kind, (bytes, name)) in kinds.iter().zip(expected) {
+        assert_eq!((kind.0, kind.1), (&bytes.into(), &name.into()));
+    }
+    // A value in a block costs one READ more.
+    let more = number(&records[1], "reads_per_op") - number(&records[0], "reads_per_op");
+    assert!((0.9..1.2).contains(&more), "{more}");
+}
+
 fn certificates(directory: &Path) -> Vec<String> {
     let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -309,7 +331,8 @@ fn tables_change_their_shape() {
     let (place, results) = (Place::new(), directory());
     let [json, svg] = ["change.json", "change.svg"].map(|name| results.path().join(name));
     let [json_text, svg_text] = [&json, &svg].map(|path| path.to_str().expect("a text"));
-    let output = place.run_change(&["--keys", "20000", "--operations", "10000", "--json", json_text]);
+    let output =
+        place.run_other("change", &["--keys", "20000", "--operations", "10000", "--json", json_text]);
     let shown = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(shown.contains("wrong answers: 0") && shown.contains("≤2.1"), "{shown}");
@@ -346,7 +369,7 @@ fn tables_change_their_shape() {
     let mut figure = Command::new(env!("CARGO_BIN_EXE_farsight"));
     let drawn = figure.args(["figure", json_text, "--out", svg_text]).status().expect("the program starts");
     assert!(drawn.success() && std::fs::read_to_string(&svg).expect("a picture").contains(">tenant: "));
-    let refused = place.run_change(&["--scenario", "melt"]);
+    let refused = place.run_other("change", &["--scenario", "melt"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("unknown scenario `melt`"), "{refused:?}");
 }
 

@@ -5,6 +5,7 @@ mod inserts;
 mod mixes;
 mod model;
 mod simulated;
+mod values;
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -116,6 +117,7 @@ enum Action {
     Change(change::Change),
     Model(model::Model),
     Mixes(mixes::Mixes),
+    Values(values::ValueLengths),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -387,6 +389,7 @@ impl Bench {
             Some(Action::Change(change)) => change.run(),
             Some(Action::Model(model)) => model.run(),
             Some(Action::Mixes(mixes)) => mixes.run(),
+            Some(Action::Values(values)) => values.run(),
             Some(Action::Server(server)) => server.run(),
             Some(Action::FillCache(fill)) => fill.run(),
         }
