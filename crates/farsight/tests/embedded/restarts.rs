@@ -62,7 +62,7 @@ fn everything_goes_on_in_the_next_life(engine: &'static EngineKind) {
         // What finds the loss first differs from start to start.
         match start {
             1 => assert_eq!(get(&mut session, 1), None, "data of a former epoch"),
-            2 => assert_eq!(insert(&mut session), WriteOutcome::Inserted(1)),
+            2 => assert!(matches!(insert(&mut session), WriteOutcome::Inserted(_))),
             3 => assert_eq!(client.tables().unwrap().len(), 1),
             _ => assert_eq!(session.scan(..).count(), 0, "data of a former epoch"),
         }
@@ -101,7 +101,8 @@ fn a_table_that_is_gone_is_named_until_it_is_there_again(engine: &'static Engine
     }
     drop(store.create_table::<u64>("prices", 8));
     assert_eq!(get(&mut session, 1), None);
-    assert_eq!(session.put(1, &[3; 8]).unwrap(), WriteOutcome::Inserted(1), "the refused put was not done");
+    let put = session.put(1, &[3; 8]).unwrap();
+    assert!(matches!(put, WriteOutcome::Inserted(_)), "the refused put was not done: {put:?}");
     assert_eq!(get(&mut session, 1), Some(vec![3; 8]));
 }
 
