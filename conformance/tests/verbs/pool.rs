@@ -89,7 +89,7 @@ fn the_program_makes_a_pool() {
     let _trainer = node(&own_url, &["--train", &urls]);
     let pool = |arguments: &[&str]| run(&program, &urls, arguments);
     pool(&["create", "prices", "--value-size", "8"]);
-    assert_eq!(pool(&["put", "prices", "4711", "hello"]), "inserted, version 1\n");
+    assert!(pool(&["put", "prices", "4711", "hello"]).starts_with("inserted, version "));
     assert_eq!(pool(&["get", "prices", "4711"]), "hello\n");
     assert_eq!(pool(&["scan", "prices"]), "4711\thello\n");
     assert!(pool(&["delete", "prices", "4711"]).contains("removed"));
