@@ -6,7 +6,8 @@ use farsight_base::words::{CopyMode, bytes_of, copy_lines};
 use farsight_base::{LINE_BYTES, Line};
 use farsight_blocks::BlockSpace;
 use farsight_layout::value_block::{
-    BlockFault, BlockIdentity, BlockPlace, BlockRef, SealedHeader, ValueBlock, block_bytes, block_lines,
+    BLOCK_VALUE_BYTES_MAX, BlockFault, BlockIdentity, BlockPlace, BlockRef, SealedHeader, ValueBlock,
+    block_bytes, block_lines,
 };
 
 /// Bytes of a key in its block.
@@ -33,7 +34,8 @@ impl Copied {
 }
 
 /// True if the block that is named has a value of more bytes than that, as far as its lines tell. One whose
-/// memory was used anew has not: it is to be copied, and found out.
+/// memory was used anew has not, nor has one whose header says more than any value has. These are to be
+/// copied, and found out.
 pub(super) fn is_longer(
     (space, table): (&BlockSpace, u16),
     Named { reference, version }: Named,
@@ -46,7 +48,8 @@ pub(super) fn is_longer(
     let place = BlockPlace { space: reference.space(), offset_lines: reference.offset_lines(), lines: 1 };
     let Some(words) = space.words(place) else { return false };
     let header = SealedHeader::read(words);
-    header.version == version && header.table == table && header.lines > longest
+    let possible = longest + 1..=block_lines(KEY_BYTES, BLOCK_VALUE_BYTES_MAX);
+    header.version == version && header.table == table && possible.contains(&header.lines)
 }
 
 /// Copies the block of `key` in a table's `space`, and checks the copy.
