@@ -40,6 +40,7 @@ impl Registered for Reference {
         is_ordered: true,
         block_value_bytes_max: 0,
         has_deadlines: false,
+        has_replicas: false,
         nodes_train: true,
         // No leaves; the values are as long as others'.
         block_lines: |value_bytes| Geometry::new(value_bytes).map(|_| 0),

@@ -54,6 +54,7 @@ impl Client {
         value_type: &str,
         memory_bytes: Option<u64>,
         ack: Option<&str>,
+        replicas: Option<u8>,
     ) -> PyResult<Table> {
         let client = self.client()?;
         let engine = engine.map(engine_of).transpose()?;
@@ -68,7 +69,7 @@ impl Client {
         };
         let (value_bytes, has_blocks, ttl_ms) = values;
         let sizes = if has_blocks { Sizes::UpTo(value_bytes, ttl_ms) } else { Sizes::Each(value_bytes) };
-        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, (memory_bytes, ack))))
+        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, (memory_bytes, ack, replicas))))
     }
 
     /// Opens a table, whatever its keys are.

@@ -179,10 +179,10 @@ pub(crate) fn create<K: NumpyKey>(
     engine: Option<&'static EngineKind>,
     sample: &[u64],
     value_type: &str,
-    (memory_bytes, ack): (Option<u64>, Option<Ack>),
+    (memory_bytes, ack, replicas): (Option<u64>, Option<Ack>, Option<u8>),
 ) -> Result<Box<dyn Operations>, TableError> {
     let (sample, value_type) = (typed::<K>(sample), value_type.to_owned());
-    let options = TableOptions { engine, sample, value_type, memory_bytes, ack };
+    let options = TableOptions { engine, sample, value_type, memory_bytes, ack, replicas };
     let table = match sizes {
         Sizes::Each(bytes) => client.create_table_with::<K>(name, bytes, &options)?,
         Sizes::UpTo(bytes, ttl_ms) => {

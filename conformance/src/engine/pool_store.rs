@@ -37,6 +37,7 @@ pub struct PoolStore<F: FabricUnderTest> {
     /// Keys that tell ranges apart, of XStore-D.
     sample: Vec<u64>,
     have_deadlines: bool,
+    replicas: Option<u8>,
     tables: AtomicU64,
 }
 
@@ -57,6 +58,19 @@ impl<F: FabricUnderTest> PoolStore<F> {
     #[must_use]
     pub fn flexkv(subjects: impl IntoIterator<Item = F>, table_memory_bytes: u64) -> Self {
         Self::start(subjects.into_iter().collect(), EngineKind::FLEXKV, Vec::new(), table_memory_bytes)
+    }
+
+    /// The same, of whose tables so many nodes have each pair.
+    ///
+    /// # Panics
+    /// If one does not start.
+    #[must_use]
+    pub fn replicated(
+        subjects: impl IntoIterator<Item = F>,
+        replicas: u8,
+        table_memory_bytes: u64,
+    ) -> Self {
+        Self { replicas: Some(replicas), ..Self::flexkv(subjects, table_memory_bytes) }
     }
 
     /// One node, whose tables are of the [reference engine](crate::reference).
@@ -123,7 +137,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
         };
         let nodes = subjects.iter().map(start).collect();
         let tables = AtomicU64::new(0);
-        Self { subjects: Arc::new(subjects), nodes, kind, sample, have_deadlines: false, tables }
+        Self { subjects: Arc::new(subjects), nodes, kind, sample, have_deadlines: false, replicas: None, tables }
     }
 
     /// Its tables of blocks have deadlines. Pairs stay until they are removed, unless their writer says
@@ -167,7 +181,10 @@ impl<F: FabricUnderTest> PoolStore<F> {
     #[must_use]
     pub fn new_table(&self, name: &str, value_bytes: usize) -> NewTable {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
+        let definition = TableDefinition {
+            replicas: self.replicas,
+            ..TableDefinition::new(name, KeyKind::U64, value_bytes)
+        };
         NewTable { definition, engine: Some(self.kind), sample: self.sample.clone() }
     }
 }

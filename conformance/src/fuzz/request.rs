@@ -282,7 +282,8 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
     let name = String::from_utf8_lossy(source.rest()).into_owned();
     let memory_bytes = length_bytes.is_multiple_of(3).then_some(u64::MAX >> length_bytes);
     let ack = [None, Some(Ack::Durable), Some(Ack::Memory)][length_bytes % 3];
-    TableDefinition { name, key_kind, values, value_type, memory_bytes, ack }
+    let replicas = length_bytes.is_multiple_of(4).then_some(length_bytes as u8);
+    TableDefinition { name, key_kind, values, value_type, memory_bytes, ack, replicas }
 }
 
 fn strange_name(source: &mut Source<'_>) -> String {

@@ -51,6 +51,31 @@ mod over_simulated_cards {
     farsight_conformance::engine_suite!(@unordered start(), true);
 }
 
+mod replicated {
+    use super::*;
+
+    farsight_conformance::engine_suite!(@unordered
+        PoolStore::replicated([Shm::new(), Shm::new(), Shm::new()], 3, TABLE_BYTES), true);
+}
+
+mod replicated_blocks_over_tcp {
+    use super::*;
+
+    farsight_conformance::block_suite!(@unordered
+        PoolStore::replicated([Slow::<Tcp>::default(), Slow::default()], 2, TABLE_BYTES));
+}
+
+mod replicated_over_simulated_cards {
+    use super::*;
+
+    fn start() -> PoolStore<Slow<SimNode<Weakest>>> {
+        let seed = Seed::new("replicas over simulated cards").random(0).next_u64();
+        PoolStore::replicated(SimNode::several(seed, 3).into_iter().map(Slow), 2, SIMULATED_TABLE_BYTES)
+    }
+
+    farsight_conformance::engine_suite!(@unordered start(), true);
+}
+
 mod costs {
     use farsight::{Access, Meters, WriteOperation, WriteOutcome};
     use farsight_conformance::engine::costs::MeteredSession as _;

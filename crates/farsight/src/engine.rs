@@ -20,10 +20,20 @@ pub struct TableOptions<K> {
     pub memory_bytes: Option<u64>,
     /// When its writes are acknowledged, at a server with a directory of data; without it as the server says.
     pub ack: Option<Ack>,
+    /// How many nodes of a pool have each of its pairs, of an engine with replicas, as FlexKV: one without a
+    /// number here.
+    pub replicas: Option<u8>,
 }
 
 impl<K> Default for TableOptions<K> {
     fn default() -> Self {
-        Self { engine: None, sample: Vec::new(), value_type: String::new(), memory_bytes: None, ack: None }
+        Self {
+            engine: None,
+            sample: Vec::new(),
+            value_type: String::new(),
+            memory_bytes: None,
+            ack: None,
+            replicas: None,
+        }
     }
 }

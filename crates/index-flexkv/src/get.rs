@@ -129,19 +129,18 @@ impl FlexSession {
     fn post_looks<Q: QueuePair>(&self, queues: &mut [Q], keys: &[u64], staged: &mut [StagedGet]) {
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
             let ([first, second], of) = (slots(index), staged.of);
-            let queue = &mut queues[of.node];
+            let tail = self.table.tail(of.shard);
+            let queue = &mut queues[tail.node];
             let recalled = self.known_address(*key, of).and_then(|address| {
                 self.named(of, address.place, address.word).map(|(candidate, at)| (address, candidate, at))
             });
             let Some((address, candidate, at)) = recalled else {
                 for (slot, line) in [first, second].into_iter().zip(of.first_lines) {
-                    let from = self.table.index_address(of.node, line);
-                    queue.post_read(slot, from, COMBINED_BUCKETS, ReadMode::Plain);
+                    queue.post_read(slot, tail.index_address(line), COMBINED_BUCKETS, ReadMode::Plain);
                 }
                 continue;
             };
-            let line = self.table.index_address(of.node, address.place.line);
-            queue.post_read(first, line, 1, ReadMode::Plain);
+            queue.post_read(first, tail.index_address(address.place.line), 1, ReadMode::Plain);
             queue.post_read(second, at, candidate.object.place.lines.into(), ReadMode::Plain);
             staged.awaited = Awaited::Recalled(address, candidate);
         }
@@ -156,7 +155,9 @@ impl FlexSession {
         answering: &mut Answering<'_>,
     ) -> Result<(), FlexError> {
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
-            let (of, queue) = (staged.of, &mut queues[staged.of.node]);
+            let of = staged.of;
+            let tail = self.table.tail(of.shard);
+            let queue = &mut queues[tail.node];
             staged.awaited = match staged.awaited {
                 Awaited::Recalled(address, candidate) => {
                     let place = (index, first + index);
@@ -165,7 +166,8 @@ impl FlexSession {
                 _ => self.take_buckets(queue, index, of)?,
             };
             let Awaited::Object(Candidate { object, .. }) = staged.awaited else { continue };
-            if let Some(at) = self.table.object_address(of.node, object.place) {
+            if self.table.has_object(of.shard, object.place) {
+                let at = tail.object_address(object.place);
                 queue.post_read(slots(index)[0], at, object.place.lines.into(), ReadMode::Plain);
             } else {
                 staged.awaited = Awaited::Look;
@@ -235,7 +237,8 @@ impl FlexSession {
         let mut object = self.object_buffer();
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
             let Awaited::Object(candidate) = staged.awaited else { continue };
-            let lines = take_object(&mut queues[staged.of.node], slots(index)[0], candidate, &mut object)?;
+            let queue = &mut queues[self.table.tail(staged.of.shard).node];
+            let lines = take_object(queue, slots(index)[0], candidate, &mut object)?;
             staged.awaited = match identify(*key, candidate.object.place.generation, lines) {
                 Object::OfKey(version) => {
                     let word = HashSlot::live(candidate.object);

@@ -29,4 +29,10 @@ farsight_base::bugs! {
     FIRST_WRITE_STORED = "FirstWriteStored";
     /// A replacement whose swap found another word is answered as done.
     UNSWAPPED_ANSWERED = "UnswappedAnswered";
+    /// The tail of a chain does not follow.
+    TAIL_LEFT_BEHIND = "TailLeftBehind";
+    /// A pair that the head has removed stays at the tail beside one that was inserted.
+    REMOVAL_LEFT_BEHIND = "RemovalLeftBehind";
+    /// The head names an object beside the WRITEs that bring it to the replicas.
+    NAMED_BEFORE_REPLICAS = "NamedBeforeReplicas";
 }

@@ -4,17 +4,19 @@
 //! before it makes its own live. For each reserves its slot before it reads the buckets again.
 //!
 //! Protocol, once the object is written:
-//! 1. Compare a free slot with zero, and swap it for the object's word, *reserved*. Readers see no key there.
+//! 1. Compare a free slot with its word, and swap it for the object's, *reserved*. Readers see no key there.
 //! 2. READ both buckets again: in the same batch, where a READ executes behind the atomics before it
 //!    ([`read_after_atomic`](farsight_fabric::Guarantees::read_after_atomic)). READ the objects of slots with
 //!    the key's fingerprint.
 //! 3. A live slot has the key: give the own slot up, and begin the write anew. It finds the key.
 //! 4. Another slot is reserved for the key. At a lower place: give the own slot up, and begin anew later. At
-//!    a higher one, or if the other one stays: swap that slot for zero, whose writer begins anew.
+//!    a higher one, or if the other one stays: clear that slot, whose writer begins anew.
 //! 5. Write the object again if its version is not above what the overflows say was removed. A removal that
 //!    they do not say yet clears the reservation ([`crate::remove`]).
 //! 6. Compare the own slot with its word, and swap it for the same, *live*. That is the write's effect.
 //!    Somebody else gave the slot up meanwhile: begin anew.
+//!
+//! All of that is the head's, where a shard has replicas. The others follow behind step 6 ([`crate::chain`]).
 //!
 //! A writer that ends in between leaves a slot reserved. The next insert or removal of the key gives it up.
 
@@ -24,16 +26,17 @@ use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{Buckets, KEY_LINES, Object};
+use crate::chain::Change;
+use crate::look::{Buckets, Object};
 use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
-/// The verb of a slot's compare-and-swap; others are those of buckets and of the object that is written.
-pub(crate) const SWAP_VERB: usize = KEY_LINES + 1;
-
 /// Attempts of a write after which a slot that another one has reserved is cleared, wherever it is.
 const PATIENT_ATTEMPTS: u32 = 8;
+
+/// Free slots that one attempt tries to take.
+const RESERVATIONS: u32 = 3;
 
 /// Looks of one attempt, each of which found another slot of the key to be cleared.
 const ROUNDS_MAX: u32 = 8;
@@ -64,34 +67,60 @@ impl FlexSession {
     ) -> Result<bool, FlexError> {
         let reference = object.reference(&key.to_le_bytes());
         let (reserved, live) = (HashSlot::reserved(reference), HashSlot::live(reference));
-        let Some(place) = buckets.free(of) else {
-            return self.make_room(slot, (key, of), buckets, attempt).await;
-        };
-        if !self.reserve(slot, (key, of), (place, reserved), buckets).await? {
+        let Some((place, free)) = self.reserve_any(slot, (key, of), reserved, buckets, attempt).await? else {
             return Ok(false);
-        }
+        };
         for _ in 0..ROUNDS_MAX {
             match self.rival(slot, (key, of), buckets, (place, reserved), attempt).await? {
                 Rival::None => {
                     // Another pair of the key may have come and gone since it was looked for.
                     self.ready(slot, (key, of), object, value, buckets.removed_version(of)).await?;
-                    let is_live = self.swap(slot, (key, of), place, reserved, live).await?;
-                    if is_live {
-                        self.remember(key, of, place, live, object.version);
+                    if self.swap_head(slot, (key, of), place, (reserved, live)).await? != reserved {
+                        return Ok(false);
                     }
-                    return Ok(is_live);
+                    self.end_insert(slot, (key, of), buckets, place, (free, live)).await?;
+                    self.remember(key, of, place, live, object.version);
+                    return Ok(true);
                 }
                 Rival::Reserved(other) if place < other.place || attempt >= PATIENT_ATTEMPTS => {
                     // Its writer begins anew, unless it was quicker: the next look tells.
                     let word = HashSlot::reserved(other.object);
-                    self.swap(slot, (key, of), other.place, word, HashSlot::default()).await?;
-                    self.read_buckets(slot, of, buckets).await?;
+                    self.clear_reservation(slot, (key, of), other.place, word).await?;
+                    self.read_buckets(slot, of, self.table.head(of.shard), buckets).await?;
                 }
                 Rival::Live | Rival::Reserved(_) | Rival::Unknown => break,
             }
         }
-        self.swap(slot, (key, of), place, reserved, HashSlot::default()).await?;
+        self.swap_head(slot, (key, of), place, (reserved, free)).await?;
+        // What the tail does not show yet shows where the write begins anew.
+        self.settle(slot, (key, of)).await?;
         Ok(false)
+    }
+
+    /// Takes a free slot of those that `buckets` have, the tail's. They are the head's then. `None`: the
+    /// write begins anew.
+    async fn reserve_any<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        (key, of): (u64, KeyLines),
+        reserved: HashSlot,
+        buckets: &mut Buckets,
+        attempt: u32,
+    ) -> Result<Option<(SlotPlace, HashSlot)>, FlexError> {
+        let at_tail = buckets.clone();
+        let mut free = buckets.free(of);
+        for _ in 0..RESERVATIONS {
+            let Some((place, word)) = free else {
+                self.make_room(slot, (key, of), buckets, attempt).await?;
+                return Ok(None);
+            };
+            if self.reserve(slot, (key, of), place, (word, reserved), buckets).await? {
+                return Ok(Some((place, word)));
+            }
+            // The head's slots that the tail has free, too.
+            free = buckets.free_in(of, &at_tail);
+        }
+        Ok(None)
     }
 
     /// Takes a free slot, and READs both buckets behind that. False if the slot is not free any more.
@@ -99,41 +128,48 @@ impl FlexSession {
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         (key, of): (u64, KeyLines),
-        (place, reserved): (SlotPlace, HashSlot),
+        place: SlotPlace,
+        (free, reserved): Change,
         buckets: &mut Buckets,
     ) -> Result<bool, FlexError> {
         let is_in_order = Q::GUARANTEES.read_after_atomic;
         #[cfg(injected)]
         let is_in_order = is_in_order || injected::READ_BESIDE_RESERVATION.is_injected();
-        self.post_swap(slot, of, place, (HashSlot::default(), reserved));
+        let head = self.table.head(of.shard);
+        self.post_swap_head(slot, of, place, (free, reserved));
         if !is_in_order {
             slot.completed().await;
         }
-        self.post_buckets(slot, of);
+        self.post_buckets(slot, of, head);
         slot.completed().await;
-        let is_reserved = take_swapped(slot, (key, of), HashSlot::default())?;
-        buckets.take(slot, of)?;
-        Ok(is_reserved)
+        let found = self.take_head(slot, (key, of))?;
+        buckets.take(slot, head.node)?;
+        if found != free {
+            self.help(slot, (key, of.shard), place, (free, found)).await?;
+        }
+        Ok(found == free)
     }
 
-    /// Gives slots up that others have reserved, where no slot is free, or splits the subtable. False: the
-    /// write begins anew.
+    /// Gives slots up that others have reserved, where no slot is free, or splits the subtable.
     async fn make_room<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         of: (u64, KeyLines),
-        buckets: &Buckets,
+        buckets: &mut Buckets,
         attempt: u32,
-    ) -> Result<bool, FlexError> {
+    ) -> Result<(), FlexError> {
+        if self.table.is_replicated(of.1.shard) {
+            // The head alone shows what is reserved.
+            self.read_buckets(slot, of.1, self.table.head(of.1.shard), buckets).await?;
+        }
         let Some((place, word)) = buckets.any_reserved(of.1) else {
-            self.split(slot, of).await?;
-            return Ok(false);
+            return self.split(slot, of).await;
         };
         if attempt >= PATIENT_ATTEMPTS {
             // Its writer begins anew, or has ended.
-            self.swap(slot, of, place, word, HashSlot::default()).await?;
+            self.clear_reservation(slot, of, place, word).await?;
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Looks through both buckets for another slot of the key than the `own` one.
@@ -152,10 +188,11 @@ impl FlexSession {
         if buckets.word(of, own.0) != Some(own.1) {
             return Ok(Rival::Unknown);
         }
+        let head = self.table.head(of.shard);
         let (mut candidates, mut object) = (self.buffers.candidates.lend(), self.object_buffer());
         buckets.candidates(of, &mut candidates);
         for candidate in candidates.iter() {
-            match self.read_object(slot, (key, of.node), *candidate, &mut object).await? {
+            match self.read_object(slot, (key, of.shard), head, *candidate, &mut object).await? {
                 Object::OfKey(_) => return Ok(Rival::Live),
                 Object::OfOther => {}
                 Object::Stale(_) => return Ok(Rival::Unknown),
@@ -163,7 +200,7 @@ impl FlexSession {
         }
         buckets.reserved(of, &mut candidates);
         for candidate in candidates.iter().filter(|candidate| candidate.place != own.0) {
-            match self.read_object(slot, (key, of.node), *candidate, &mut object).await? {
+            match self.read_object(slot, (key, of.shard), head, *candidate, &mut object).await? {
                 Object::OfOther => {}
                 // Its writer lives, and changes it.
                 Object::Stale(_) if attempt < PATIENT_ATTEMPTS => return Ok(Rival::Unknown),
@@ -173,40 +210,4 @@ impl FlexSession {
         }
         Ok(Rival::None)
     }
-
-    /// Compares a slot with a word and swaps it for another; false if it was neither.
-    pub(crate) async fn swap<Q: QueuePair>(
-        &self,
-        slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
-        place: SlotPlace,
-        expected: HashSlot,
-        new: HashSlot,
-    ) -> Result<bool, FlexError> {
-        self.post_swap(slot, of, place, (expected, new));
-        slot.completed().await;
-        take_swapped(slot, (key, of), expected)
-    }
-
-    /// Posts the compare-and-swap of a slot.
-    pub(crate) fn post_swap<Q: QueuePair>(
-        &self,
-        slot: &PoolSlot<'_, '_, Q>,
-        of: KeyLines,
-        place: SlotPlace,
-        (expected, new): (HashSlot, HashSlot),
-    ) {
-        let at = self.table.slot_address(of.node, place);
-        slot.post_compare_swap(of.node, SWAP_VERB, at, expected.0, new.0);
-    }
-}
-
-/// Whether the slot had the expected word.
-pub(crate) fn take_swapped<Q: QueuePair>(
-    slot: &PoolSlot<'_, '_, Q>,
-    (key, of): (u64, KeyLines),
-    expected: HashSlot,
-) -> Result<bool, FlexError> {
-    let found = slot.take_word(of.node, SWAP_VERB).map_err(|source| FlexError::of_swap(key, source))?;
-    Ok(found == expected.0)
 }

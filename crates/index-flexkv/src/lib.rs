@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod chain;
 mod combine;
 mod directory;
 mod engine;
@@ -42,6 +43,7 @@ mod recall;
 mod remove;
 mod replace;
 mod session;
+mod settle;
 mod split;
 mod stock;
 mod table;
@@ -54,4 +56,4 @@ pub use error::FlexError;
 pub use proxied::{ProxyCalls, ProxyFailure};
 pub use session::FlexSession;
 pub use stock::{CallResult, ObjectCalls, Stock};
-pub use table::{FlexNode, FlexTable};
+pub use table::{FlexNode, FlexTable, UnsoundTable};

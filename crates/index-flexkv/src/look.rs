@@ -25,7 +25,7 @@ use farsight_layout::value_block::{BlockFault, ValueBlock};
 #[cfg(injected)]
 use crate::injected;
 use crate::object::NewObject;
-use crate::table::KeyLines;
+use crate::table::{KeyLines, Replica};
 use crate::{FlexError, FlexSession};
 
 /// Attempts of an operation.
@@ -52,6 +52,7 @@ pub(crate) enum Looked {
 }
 
 /// The buckets of a key as they were read.
+#[derive(Clone)]
 pub(crate) struct Buckets {
     pub(crate) lines: [Line; KEY_LINES],
 }
@@ -73,14 +74,14 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// Takes what the READs of both combined buckets brought.
+    /// Takes what the READs of both combined buckets at this node brought.
     pub(crate) fn take<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: KeyLines,
+        node: usize,
     ) -> Result<(), FlexError> {
         for (verb, lines) in self.lines.chunks_mut(COMBINED_BUCKETS).enumerate() {
-            slot.take_read(of.node, verb, lines)?;
+            slot.take_read(node, verb, lines)?;
         }
         Ok(())
     }
@@ -106,16 +107,24 @@ impl Buckets {
         sort(into);
     }
 
-    /// A free slot, of the bucket that has more of them.
-    pub(crate) fn free(&self, of: KeyLines) -> Option<SlotPlace> {
+    /// A free slot and its word, of the bucket that has more of them.
+    pub(crate) fn free(&self, of: KeyLines) -> Option<(SlotPlace, HashSlot)> {
         let emptiest = self.views(of).min_by_key(|bucket| bucket.used())?;
         emptiest.free()
+    }
+
+    /// A free slot whose word it has at another replica, too.
+    pub(crate) fn free_in(&self, of: KeyLines, other: &Self) -> Option<(SlotPlace, HashSlot)> {
+        let is_free = |(place, word): &(SlotPlace, HashSlot)| {
+            word.state() == SlotState::Unused && other.word(of, *place) == Some(*word)
+        };
+        self.slots(of).find(is_free)
     }
 
     /// A slot that a writer has for any key.
     pub(crate) fn any_reserved(&self, of: KeyLines) -> Option<(SlotPlace, HashSlot)> {
         let is_reserved = |(_, word): &(SlotPlace, HashSlot)| matches!(word.state(), SlotState::Reserved(_));
-        self.views(of).flat_map(CombinedBucket::slots).find(is_reserved)
+        self.slots(of).find(is_reserved)
     }
 
     /// The greatest version that a pair of the key can have had, if the key is not there.
@@ -128,10 +137,14 @@ impl Buckets {
         self.views(of).any(CombinedBucket::is_sealed)
     }
 
+    /// Every slot and its word. Combined buckets may share an overflow, whose slots come twice then.
+    pub(crate) fn slots(&self, of: KeyLines) -> impl Iterator<Item = (SlotPlace, HashSlot)> {
+        self.views(of).flat_map(CombinedBucket::slots)
+    }
+
     /// The word of a slot.
     pub(crate) fn word(&self, of: KeyLines, place: SlotPlace) -> Option<HashSlot> {
-        let mut slots = self.views(of).flat_map(CombinedBucket::slots);
-        slots.find(|(at, _)| *at == place).map(|(_, word)| word)
+        self.slots(of).find(|(at, _)| *at == place).map(|(_, word)| word)
     }
 }
 
@@ -142,28 +155,32 @@ fn sort(candidates: &mut Vec<Candidate>) {
 }
 
 impl FlexSession {
-    /// Posts READs of both combined buckets, as verbs 0 and 1.
-    pub(crate) fn post_buckets<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>, of: KeyLines) {
+    /// Posts READs of both combined buckets at a replica, as verbs 0 and 1.
+    pub(crate) fn post_buckets<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: KeyLines,
+        at: &Replica,
+    ) {
         for (verb, line) in of.first_lines.into_iter().enumerate() {
-            let from = self.table.index_address(of.node, line);
-            slot.post_read(of.node, verb, from, COMBINED_BUCKETS, ReadMode::Plain);
+            slot.post_read(at.node, verb, at.index_address(line), COMBINED_BUCKETS, ReadMode::Plain);
         }
     }
 
-    /// READs both combined buckets.
+    /// READs both combined buckets at a replica.
     pub(crate) async fn read_buckets<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         of: KeyLines,
+        at: &Replica,
         buckets: &mut Buckets,
     ) -> Result<(), FlexError> {
-        self.post_buckets(slot, of);
+        self.post_buckets(slot, of, at);
         slot.completed().await;
-        buckets.take(slot, of)
+        buckets.take(slot, at.node)
     }
 
-    /// Finds the key among the objects that its buckets name; its object is left in `object`. `Err(None)` if
-    /// a slot and its object do not fit: the buckets have to be read again.
+    /// Finds the key among the objects that the tail's buckets name; its object is left in `object`.
     pub(crate) async fn find<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -175,7 +192,7 @@ impl FlexSession {
         buckets.candidates(of, &mut candidates);
         let mut stale = None;
         for candidate in candidates.iter() {
-            match self.read_object(slot, (key, of.node), *candidate, object).await? {
+            match self.read_object(slot, (key, of.shard), self.table.tail(of.shard), *candidate, object).await? {
                 Object::OfKey(version) => {
                     return Ok(Found::Settled(self.present(key, of, *candidate, version)));
                 }
@@ -189,22 +206,23 @@ impl FlexSession {
         })
     }
 
-    /// READs the object of a slot.
+    /// READs the object of a slot at one of its replicas.
     pub(crate) async fn read_object<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, node): (u64, usize),
+        (key, shard): (u64, usize),
+        at: &Replica,
         candidate: Candidate,
         into: &mut Vec<Line>,
     ) -> Result<Object, FlexError> {
         let place = candidate.object.place;
-        let Some(address) = self.table.object_address(node, place) else {
+        if !self.table.has_object(shard, place) {
             let got_bytes = 0;
             let needed_bytes = usize::from(place.lines) * size_of::<Line>();
             return Ok(Object::Stale(BlockFault::Cut { needed_bytes, got_bytes }));
-        };
+        }
         into.resize(place.lines.into(), Line::ZERO);
-        slot.read(node, address, into, ReadMode::Plain).await?;
+        slot.read(at.node, at.object_address(place), into, ReadMode::Plain).await?;
         Ok(identify(key, place.generation, into))
     }
 
@@ -223,7 +241,7 @@ impl FlexSession {
         let mut stale_before = None;
         for attempt in 0..ATTEMPTS_MAX {
             let of = self.table.lines_of(&key.to_le_bytes());
-            self.read_buckets(slot, of, &mut buckets).await?;
+            self.read_buckets(slot, of, self.table.tail(of.shard), &mut buckets).await?;
             let is_moving = buckets.are_sealed(of);
             #[cfg(injected)]
             let is_moving = is_moving && !injected::OLD_DIRECTORY_TRUSTED.is_injected();
@@ -233,7 +251,7 @@ impl FlexSession {
             match self.find(slot, (key, of), &buckets, object).await? {
                 Found::Settled(looked) => return Ok(looked),
                 Found::Stale(candidate, fault) => {
-                    self.note_stale(key, of.node, &mut stale_before, candidate, fault)?;
+                    self.note_stale((key, of), &mut stale_before, candidate, fault)?;
                 }
             }
             self.pause(slot, attempt).await;
@@ -245,8 +263,7 @@ impl FlexSession {
     /// between.
     pub(crate) fn note_stale(
         &self,
-        key: u64,
-        node: usize,
+        (key, of): (u64, KeyLines),
         before: &mut Option<Candidate>,
         candidate: Candidate,
         source: BlockFault,
@@ -254,6 +271,7 @@ impl FlexSession {
         self.count(|counters| counters.retries += 1);
         if before.replace(candidate) == Some(candidate) {
             let line = candidate.object.place.offset_lines;
+            let node = self.table.tail(of.shard).node;
             return Err(FlexError::Damaged { key, node, line, source });
         }
         Ok(())

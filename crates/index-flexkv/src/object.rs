@@ -1,7 +1,8 @@
 //! A new object: memory that nobody else knows, and what is to be written there.
 //!
 //! Invariant: the memory is unpublished until a slot names it as live. An object that was not published is
-//! overwritten, or its memory goes back.
+//! overwritten, or its memory goes back. It stands at all replicas before any slot names it. So whoever finds
+//! such a slot at one of them may have the others name it, too ([`crate::chain`]).
 
 use farsight_base::RemoteAddress;
 use farsight_base::clock::MonotonicNs;
@@ -11,7 +12,12 @@ use farsight_layout::hash_index::{OBJECT_LINES_MAX, ObjectPlace, ObjectRef};
 use farsight_layout::value_block::{RecordKind, block_bytes, block_lines, push_record};
 use farsight_protocol::ObjectMemory;
 
+use crate::look::KEY_LINES;
+use crate::table::Replica;
 use crate::{FlexError, FlexSession};
+
+/// The verb of an object's WRITE, behind those of buckets.
+const OBJECT_VERB: usize = KEY_LINES;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = size_of::<u64>();
@@ -73,16 +79,9 @@ impl NewObject {
         self.memory.is_some() && !self.is_written
     }
 
-    /// Takes the completion of its WRITE, which was this verb.
-    pub(crate) fn take_written<Q: QueuePair>(
-        &mut self,
-        slot: &PoolSlot<'_, '_, Q>,
-        node: usize,
-        verb: usize,
-    ) -> Result<(), FlexError> {
-        slot.take_word(node, verb)?;
+    /// Notes that it stands in its memory, at all replicas.
+    pub(crate) fn note_written(&mut self) {
         self.is_written = true;
-        Ok(())
     }
 
     /// Forgets its memory, of which nobody knows whether a slot names it. Its node finds out when this
@@ -90,6 +89,11 @@ impl NewObject {
     pub(crate) fn forget(&mut self) {
         self.is_written = false;
         self.memory = None;
+    }
+
+    /// Where it is to be written at a replica, and what.
+    pub(crate) fn words_at(&self, at: &Replica) -> (RemoteAddress, &[u64]) {
+        (at.object_address(place_of(self.memory())), &self.words)
     }
 
     /// True if it is this value's, with a version above `last`, and stands in its memory.
@@ -102,12 +106,12 @@ impl NewObject {
 }
 
 impl FlexSession {
-    /// Makes `object` that of a pair on `node`, with a version above `last`. It is not written yet.
+    /// Makes `object` that of a pair of a shard, with a version above `last`. It is not written yet.
     pub(crate) fn prepare(
         &self,
         now: MonotonicNs,
         object: &mut NewObject,
-        node: usize,
+        shard: usize,
         (key, value): (u64, &[u8]),
         last: u64,
     ) -> Result<(), FlexError> {
@@ -117,13 +121,13 @@ impl FlexSession {
         let lines = object_lines(&key_bytes, value.len()).ok_or_else(too_long)?;
         let version = self.versions.above(last.saturating_add(object.absorbed), now)?;
         if object.memory.is_some_and(|memory| memory.lines != lines) {
-            self.abandon(node, object);
+            self.abandon(shard, object);
         }
         let memory = match object.memory {
             Some(memory) => memory,
-            None => self.stock.take(&*self.calls, node, lines)?,
+            None => self.stock.take(&*self.calls, shard, lines)?,
         };
-        if self.table.object_address(node, place_of(memory)).is_none() || !place_of(memory).is_sound() {
+        if !self.table.has_object(shard, place_of(memory)) || !place_of(memory).is_sound() {
             return Err(FlexError::Call {
                 source: format!("the node gave {memory:?}, which it has not").into(),
             });
@@ -138,41 +142,50 @@ impl FlexSession {
         Ok(())
     }
 
-    /// Posts the WRITE of an object, as this verb.
+    /// Posts the WRITEs of an object to all replicas, as verb [`OBJECT_VERB`] of each.
     pub(crate) fn post_object<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         object: &NewObject,
-        node: usize,
-        verb: usize,
+        shard: usize,
     ) {
-        let (to, words) = self.object_words(object, node);
-        slot.post_write(node, verb, to, words);
+        for at in self.table.chain(shard) {
+            let (to, words) = object.words_at(at);
+            slot.post_write(at.node, OBJECT_VERB, to, words);
+        }
     }
 
-    /// Where a prepared object is to be written, and what.
-    pub(crate) fn object_words<'o>(&self, object: &'o NewObject, node: usize) -> (RemoteAddress, &'o [u64]) {
-        let address = self.table.object_address(node, place_of(object.memory()));
-        (address.expect("checked when it was prepared"), &object.words)
+    /// Takes the completions of those WRITEs.
+    pub(crate) fn take_written<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        object: &mut NewObject,
+        shard: usize,
+    ) -> Result<(), FlexError> {
+        for at in self.table.chain(shard) {
+            slot.take_word(at.node, OBJECT_VERB)?;
+        }
+        object.note_written();
+        Ok(())
     }
 
     /// Gives an object's memory back: no slot names it, or ever named it as live.
-    pub(crate) fn abandon(&self, node: usize, object: &mut NewObject) {
+    pub(crate) fn abandon(&self, shard: usize, object: &mut NewObject) {
         object.is_written = false;
         if let Some(memory) = object.memory.take() {
-            self.stock.give_back(node, memory);
+            self.stock.give_back(shard, memory);
         }
     }
 
     /// Notes that a slot names it now. Its memory is not the session's any more.
-    pub(crate) fn publish(&self, node: usize, object: &mut NewObject, freed: Option<ObjectPlace>) {
+    pub(crate) fn publish(&self, shard: usize, object: &mut NewObject, freed: Option<ObjectPlace>) {
         object.is_written = false;
         let published = object.memory.take();
-        self.stock.note(&*self.calls, node, published, freed.map(memory_of));
+        self.stock.note(&*self.calls, shard, published, freed.map(memory_of));
     }
 
     /// Notes that no slot names the object at this place any more.
-    pub(crate) fn note_freed(&self, node: usize, freed: ObjectPlace) {
-        self.stock.note(&*self.calls, node, None, Some(memory_of(freed)));
+    pub(crate) fn note_freed(&self, shard: usize, freed: ObjectPlace) {
+        self.stock.note(&*self.calls, shard, None, Some(memory_of(freed)));
     }
 }

@@ -15,7 +15,8 @@
 //! Protocol of a put or an update, of which the value before is not asked:
 //! 1. WRITE the new object, of a version above the remembered one. Behind it, in the same batch, compare the
 //!    slot with the remembered word and swap it. Without the promise of order
-//!    ([`atomic_after_write`](farsight_fabric::Guarantees::atomic_after_write)) these are two round trips.
+//!    ([`atomic_after_write`](farsight_fabric::Guarantees::atomic_after_write)), or to several replicas
+//!    ([`crate::chain`]), these are two round trips.
 //! 2. The slot had another word: forget the address, and begin as without one. The object is written already.
 
 use farsight_base::{Line, RemoteAddress};
@@ -27,8 +28,7 @@ use farsight_protocol::WriteOutcome;
 use crate::addresses::Address;
 #[cfg(injected)]
 use crate::injected;
-use crate::insert::take_swapped;
-use crate::look::{KEY_LINES, Looked, Object, identify};
+use crate::look::{Looked, Object, identify};
 use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
@@ -51,18 +51,18 @@ impl FlexSession {
         let Some((candidate, at)) = self.named(of, place, word) else { return Ok(None) };
         let is_written_beside = new.is_to_be_written();
         object.resize(candidate.object.place.lines.into(), Line::ZERO);
-        let line = self.table.index_address(of.node, place.line);
-        slot.post_read(of.node, SLOT_VERB, line, 1, ReadMode::Plain);
-        slot.post_read(of.node, OBJECT_VERB, at, object.len(), ReadMode::Plain);
+        let tail = self.table.tail(of.shard);
+        slot.post_read(tail.node, SLOT_VERB, tail.index_address(place.line), 1, ReadMode::Plain);
+        slot.post_read(tail.node, OBJECT_VERB, at, object.len(), ReadMode::Plain);
         if is_written_beside {
-            self.post_object(slot, new, of.node, KEY_LINES);
+            self.post_object(slot, new, of.shard);
         }
         slot.completed().await;
         let mut bucket = [Line::ZERO];
-        slot.take_read(of.node, SLOT_VERB, &mut bucket)?;
-        slot.take_read(of.node, OBJECT_VERB, object)?;
+        slot.take_read(tail.node, SLOT_VERB, &mut bucket)?;
+        slot.take_read(tail.node, OBJECT_VERB, object)?;
         if is_written_beside {
-            new.take_written(slot, of.node, KEY_LINES)?;
+            self.take_written(slot, new, of.shard)?;
         }
         let now = HashSlot(bucket[0].0[1 + usize::from(place.slot)]);
         #[cfg(injected)]
@@ -76,7 +76,7 @@ impl FlexSession {
         }
         self.forget(key, of, word);
         let Some((found, _)) = self.named(of, place, now) else { return Ok(None) };
-        let object = self.read_object(slot, (key, of.node), found, object).await?;
+        let object = self.read_object(slot, (key, of.shard), tail, found, object).await?;
         let Object::OfKey(version) = object else { return Ok(None) };
         Ok(Some(self.present(key, of, found, version)))
     }
@@ -106,7 +106,7 @@ impl FlexSession {
         let (before, _) = self.named(of, place, word)?;
         #[cfg(injected)]
         if injected::FREED_BEFORE_REPLACED.is_injected() {
-            self.note_freed(of.node, before.object.place);
+            self.note_freed(of.shard, before.object.place);
         }
         Some((before, HashSlot::live(object.reference(&key.to_le_bytes()))))
     }
@@ -127,7 +127,7 @@ impl FlexSession {
         }
         self.count(|counters| counters.address_hits += 1);
         self.remember(key, of, place, new, object.version);
-        self.publish(of.node, object, Some(before.object.place));
+        self.publish(of.shard, object, Some(before.object.place));
         Some(WriteOutcome::Replaced(object.version))
     }
 
@@ -142,20 +142,23 @@ impl FlexSession {
         let is_in_order = Q::GUARANTEES.atomic_after_write;
         #[cfg(injected)]
         let is_in_order = is_in_order || injected::SWAPPED_BESIDE_WRITE.is_injected();
-        self.post_object(slot, object, of.node, KEY_LINES);
-        if !is_in_order {
+        let is_at_once = is_in_order && !self.table.is_replicated(of.shard);
+        #[cfg(injected)]
+        let is_at_once = is_at_once || injected::NAMED_BEFORE_REPLICAS.is_injected();
+        self.post_object(slot, object, of.shard);
+        if !is_at_once {
             slot.completed().await;
-            object.take_written(slot, of.node, KEY_LINES)?;
-            return self.swap(slot, (key, of), place, word, new).await;
+            self.take_written(slot, object, of.shard)?;
+            return self.change(slot, (key, of), place, (word, new)).await;
         }
-        self.post_swap(slot, of, place, (word, new));
+        self.post_swap_head(slot, of, place, (word, new));
         slot.completed().await;
-        let is_swapped = take_swapped(slot, (key, of), word)?;
-        object.take_written(slot, of.node, KEY_LINES)?;
-        Ok(is_swapped)
+        let found = self.take_head(slot, (key, of))?;
+        self.take_written(slot, object, of.shard)?;
+        self.follow(slot, (key, of), place, (word, new), found).await
     }
 
-    /// A candidate of the key that a slot names by this word, and its object's address.
+    /// A candidate of the key that a slot names by this word, and its object's address at the tail.
     pub(crate) fn named(
         &self,
         of: KeyLines,
@@ -163,15 +166,15 @@ impl FlexSession {
         word: HashSlot,
     ) -> Option<(Candidate, RemoteAddress)> {
         let SlotState::Live(object) = word.state() else { return None };
-        let at = self.table.object_address(of.node, object.place)?;
-        (object.fingerprint == of.fingerprint).then_some((Candidate { place, object }, at))
+        let is_one = object.fingerprint == of.fingerprint && self.table.has_object(of.shard, object.place);
+        is_one.then(|| (Candidate { place, object }, self.table.tail(of.shard).object_address(object.place)))
     }
 
     /// What is remembered of a key, in the subtable that it is of by now. A split has left it at its place
     /// there, with the same word.
     pub(crate) fn known_address(&self, key: u64, of: KeyLines) -> Option<Address> {
         let mut address = self.addresses.borrow().sets().get(of.hash, key)?;
-        address.place.line = self.table.shape(of.node).line_in(of.subtable, address.place.line);
+        address.place.line = self.table.shape(of.shard).line_in(of.subtable, address.place.line);
         Some(address)
     }
 

@@ -9,8 +9,10 @@
 //! 1. Compare the overflow's version with what was read, and swap it for the removed one, if it is less.
 //! 2. READ both buckets again: in the same batch, where a READ executes behind the atomics before it
 //!    ([`read_after_atomic`](farsight_fabric::Guarantees::read_after_atomic)).
-//! 3. Swap each reserved slot with the key's fingerprint for zero.
-//! 4. Compare the pair's slot with its word, and swap it for zero. That is the removal's effect.
+//! 3. Clear each reserved slot with the key's fingerprint.
+//! 4. Compare the pair's slot with its word, and swap it for the same, *emptied*. That is the removal's effect.
+//!
+//! Steps 2 and 3 are the head's, where a shard has replicas. Step 1 is for all of them, before step 4.
 //!
 //! Without step 3 an insert could READ the overflow before step 1 and the slot behind step 4, by one READ:
 //! its lines come in any order.
@@ -22,7 +24,7 @@ use farsight_protocol::WriteOutcome;
 
 #[cfg(injected)]
 use crate::injected;
-use crate::insert::SWAP_VERB;
+use crate::chain::SWAP_VERB;
 use crate::look::{ATTEMPTS_MAX, Buckets};
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
@@ -39,11 +41,11 @@ impl FlexSession {
         let expected = HashSlot::live(found.object);
         self.note_removed(slot, of, buckets, (found.place, version)).await?;
         self.clear_reserved(slot, of, buckets).await?;
-        if !self.swap(slot, of, found.place, expected, HashSlot::default()).await? {
+        if !self.change(slot, of, found.place, (expected, expected.emptied())).await? {
             return Ok(None);
         }
         self.forget(of.0, of.1, expected);
-        self.note_freed(of.1.node, found.object.place);
+        self.note_freed(of.1.shard, found.object.place);
         Ok(Some(WriteOutcome::Removed(version)))
     }
 
@@ -58,27 +60,29 @@ impl FlexSession {
     ) -> Result<(), FlexError> {
         let bucket = buckets.views(of).find(|bucket| bucket.contains(place));
         let bucket = bucket.expect("the pair was found in one of them");
-        let (at, mut found) =
-            (self.table.index_address(of.node, bucket.overflow_line()), bucket.removed_version());
+        let (line, found) = (bucket.overflow_line(), bucket.removed_version());
         #[cfg(injected)]
         if injected::REMOVED_VERSION_FORGOTTEN.is_injected() {
             return Ok(());
         }
+        let chain = self.table.chain(of.shard);
+        // What each overflow says, as far as is known: the tail's was READ.
+        let mut said = vec![found; chain.len()];
         for _ in 0..ATTEMPTS_MAX {
-            let is_said = found >= version;
-            if !is_said {
-                slot.post_compare_swap(of.node, SWAP_VERB, at, found, version);
-                if !Q::GUARANTEES.read_after_atomic {
-                    slot.completed().await;
-                }
+            let is_behind = said.iter().any(|said| *said < version);
+            for (at, said) in chain.iter().zip(&said).filter(|(_, said)| **said < version) {
+                slot.post_compare_swap(at.node, SWAP_VERB, at.index_address(line), *said, version);
             }
-            self.read_buckets(slot, of, buckets).await?;
-            // Whatever became of the swap, no pair has changed.
-            if is_said {
-                return Ok(());
+            if is_behind && !Q::GUARANTEES.read_after_atomic {
+                slot.completed().await;
             }
-            let before = std::mem::replace(&mut found, slot.take_word(of.node, SWAP_VERB)?);
-            if found == before || found >= version {
+            self.read_buckets(slot, of, &chain[0], buckets).await?;
+            for (at, said) in chain.iter().zip(&mut said).filter(|(_, said)| **said < version) {
+                let found = slot.take_word(at.node, SWAP_VERB)?;
+                *said = if found == *said { version } else { found };
+            }
+            // Whatever became of the swaps, no pair has changed.
+            if said.iter().all(|said| *said >= version) {
                 return Ok(());
             }
         }
@@ -101,7 +105,7 @@ impl FlexSession {
         for rival in reserved.iter() {
             // Whose key it has does not matter: its writer begins anew.
             let word = HashSlot::reserved(rival.object);
-            self.swap(slot, (key, of), rival.place, word, HashSlot::default()).await?;
+            self.clear_reservation(slot, (key, of), rival.place, word).await?;
         }
         Ok(())
     }

@@ -124,6 +124,14 @@ impl FlexSession {
         old_values: &mut OldValues,
     ) {
         self.addresses.borrow_mut().refresh();
+        if let Err(error) = self.settle_wanted(queues) {
+            let error = Arc::new(error);
+            outcomes.extend(writes.keys.iter().map(|_| Err(FlexError::of_all(&error))));
+            if writes.operation.returns_value() {
+                writes.keys.iter().for_each(|_| old_values.push(&[]));
+            }
+            return;
+        }
         let mut rest = writes;
         while !rest.keys.is_empty() {
             // As many as have different keys: two writes of one key would have no order.

@@ -42,7 +42,8 @@ use farsight_protocol::SplitGrant;
 #[cfg(injected)]
 use crate::injected;
 use crate::look::ATTEMPTS_MAX;
-use crate::table::KeyLines;
+use crate::chain::Change;
+use crate::table::{KeyLines, Replica};
 use crate::{FlexError, FlexSession};
 
 /// Lines of one READ or WRITE of a subtable.
@@ -64,15 +65,17 @@ impl FlexSession {
         slot: &PoolSlot<'_, '_, Q>,
         (key, of): (u64, KeyLines),
     ) -> Result<bool, FlexError> {
-        let (shape, partition) = (self.table.shape(of.node), of.hash.partition());
+        let (shape, partition) = (self.table.shape(of.shard), of.hash.partition());
+        let tail = self.table.tail(of.shard);
         let mut lines = [Line::ZERO; DIRECTORY_LINES];
-        let from = self.table.index_address(of.node, shape.directory_line(partition));
-        slot.read(of.node, from, &mut lines, ReadMode::Plain).await?;
+        let from = tail.index_address(shape.directory_line(partition));
+        slot.read(tail.node, from, &mut lines, ReadMode::Plain).await?;
         let words = || lines.iter().flat_map(|line| line.0);
         for (index, got) in words().enumerate() {
             let units = shape.units();
             if got != 0 && Halves::parse(got, units).is_none() {
-                return Err(FlexError::Directory { key, node: of.node, partition, units, got });
+                let node = tail.node;
+                return Err(FlexError::Directory { key, node, partition, units, got });
             }
             self.table.directories().note(partition, index, got);
         }
@@ -93,16 +96,17 @@ impl FlexSession {
         if of.subtable.directory_word().is_none() {
             return Err(FlexError::Deepest { key, splits: of.subtable.depth() - HASH_PARTITION_BITS });
         }
-        match self.calls.begin_split(of.node, partition, number).map_err(FlexError::of_call)? {
+        let head = self.table.head(of.shard).node;
+        match self.calls.begin_split(head, partition, number).map_err(FlexError::of_call)? {
             SplitGrant::Done => Ok(()),
             SplitGrant::Wait { pause_us } => {
                 self.await_split(slot, (key, of), Duration::from_micros(pause_us.into())).await
             }
             SplitGrant::Full { units, resting } => {
-                Err(FlexError::Full { key, node: of.node, units, resting })
+                Err(FlexError::Full { key, node: head, units, resting })
             }
             SplitGrant::Units(units) => {
-                let halves = Halves::parse(Halves(units).word(), self.table.shape(of.node).units());
+                let halves = Halves::parse(Halves(units).word(), self.table.shape(of.shard).units());
                 let Some(halves) = halves else {
                     let source = format!("the node gave units {units:?}, which it has not").into();
                     return Err(FlexError::Call { source });
@@ -110,7 +114,7 @@ impl FlexSession {
                 let done = self.split_into(slot, (key, of), halves).await;
                 if !matches!(done, Err(FlexError::Fabric(_))) {
                     // A node that cannot be reached finds out when this compute node has ended.
-                    let _ = self.calls.end_split(of.node, units);
+                    let _ = self.calls.end_split((head, of.shard), units);
                 }
                 done
             }
@@ -142,7 +146,7 @@ impl FlexSession {
         (key, of): (u64, KeyLines),
         halves: Halves,
     ) -> Result<(), FlexError> {
-        let shape = self.table.shape(of.node);
+        let shape = self.table.shape(of.shard);
         let mut lines = vec![Line::ZERO; shape.buckets().lines() as usize];
         let first_line = shape.unit_line(of.subtable.unit());
         self.seal(slot, (key, of), first_line, &mut lines).await?;
@@ -153,7 +157,7 @@ impl FlexSession {
         }
         for (half, unit) in halves.0.into_iter().enumerate() {
             let words = half_words(&lines, &in_halves, of, half);
-            self.write_unit(slot, of.node, shape.unit_line(unit), &words).await?;
+            self.write_unit(slot, of, shape.unit_line(unit), &words).await?;
         }
         self.publish_halves(slot, of, halves).await
     }
@@ -165,16 +169,24 @@ impl FlexSession {
         of: KeyLines,
         halves: Halves,
     ) -> Result<(), FlexError> {
-        let (shape, partition) = (self.table.shape(of.node), of.hash.partition());
+        let (shape, partition) = (self.table.shape(of.shard), of.hash.partition());
         let index = of.subtable.directory_word().expect("only such ones are split");
-        let mut at = self.table.index_address(of.node, shape.directory_line(partition));
-        at.offset_bytes += index as u64 * 8;
-        slot.post_compare_swap(of.node, 0, at, 0, halves.word());
-        slot.completed().await;
-        let found = slot.take_word(of.node, 0)?;
-        // What others have published the next look finds.
-        let known = if found == 0 { halves.word() } else { 0 };
-        self.table.directories().note(partition, index, known);
+        let mut word = halves.word();
+        for (position, replica) in self.table.chain(of.shard).iter().enumerate() {
+            let mut at = replica.index_address(shape.directory_line(partition));
+            at.offset_bytes += index as u64 * 8;
+            slot.post_compare_swap(replica.node, 0, at, 0, word);
+            slot.completed().await;
+            let found = slot.take_word(replica.node, 0)?;
+            if position == 0 && found != 0 {
+                // What others have published the other replicas have, too, from now on.
+                word = found;
+            }
+        }
+        // What others have published is checked by the next look.
+        if word == halves.word() {
+            self.table.directories().note(partition, index, word);
+        }
         Ok(())
     }
 
@@ -186,30 +198,40 @@ impl FlexSession {
         first_line: u32,
         lines: &mut [Line],
     ) -> Result<(), FlexError> {
-        self.read_unit(slot, of.node, first_line, lines).await?;
+        let (head, tail) = (self.table.head(of.shard), self.table.tail(of.shard));
+        let mut at_head = vec![Line::ZERO; lines.len()];
         for _ in 0..ATTEMPTS_MAX {
+            // Behind the last seal: the versions that were removed have come before it.
+            self.read_unit(slot, tail, first_line, lines).await?;
+            if self.table.is_replicated(of.shard) {
+                self.read_unit(slot, head, first_line, &mut at_head).await?;
+                self.level(slot, (key, of.shard), first_line, (lines, &at_head)).await?;
+            } else {
+                at_head.copy_from_slice(lines);
+            }
             let is_open = |(_, word): &(SlotPlace, HashSlot)| word.sealed() != *word;
-            let open: Vec<_> = slots_of(first_line, lines).filter(is_open).collect();
+            let open: Vec<_> = slots_of(first_line, &at_head).filter(is_open).collect();
             #[cfg(injected)]
             let open = if injected::SLOTS_NOT_SEALED.is_injected() { Vec::new() } else { open };
             if open.is_empty() {
-                // Behind the last seal: the versions that were removed have come before it.
-                self.read_unit(slot, of.node, first_line, lines).await?;
                 return Ok(());
             }
+            let mut sealed: Vec<(SlotPlace, Change)> = Vec::new();
             for some in open.chunks(slot.verbs()) {
                 for (verb, (place, word)) in some.iter().enumerate() {
-                    let at = self.table.slot_address(of.node, *place);
-                    slot.post_compare_swap(of.node, verb, at, word.0, word.sealed().0);
+                    let at = head.slot_address(*place);
+                    slot.post_compare_swap(head.node, verb, at, word.0, word.sealed().0);
                 }
                 slot.completed().await;
                 for (verb, (place, word)) in some.iter().enumerate() {
-                    let found = HashSlot(slot.take_word(of.node, verb)?);
-                    let now = if found == *word { word.sealed() } else { found };
-                    let line = (place.line - first_line) as usize;
-                    lines[line].0[1 + usize::from(place.slot)] = now.0;
+                    if slot.take_word(head.node, verb)? == word.0 {
+                        // Behind the head nothing is reserved.
+                        let before = if is_reserved(*word) { word_at(lines, first_line, *place) } else { *word };
+                        sealed.push((*place, (before, word.sealed())));
+                    }
                 }
             }
+            self.carry_all(slot, of.shard, &sealed).await?;
         }
         Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
     }
@@ -223,6 +245,7 @@ impl FlexSession {
         first_line: u32,
         lines: &[Line],
     ) -> Result<Vec<InHalves>, FlexError> {
+        let tail = self.table.tail(of.shard);
         let mut in_halves = Vec::with_capacity(lines.len() * BUCKET_SLOTS);
         let mut under_way: Vec<(usize, SlotPlace, ObjectRef)> = Vec::new();
         let (mut lines_under_way, mut object) = (0, self.object_buffer());
@@ -232,7 +255,7 @@ impl FlexSession {
                 slot.completed().await;
                 for (verb, (number, place, named)) in under_way.drain(..).enumerate() {
                     object.resize(named.place.lines.into(), Line::ZERO);
-                    slot.take_read(of.node, verb, &mut object)?;
+                    slot.take_read(tail.node, verb, &mut object)?;
                     in_halves[number] = self.halves_by_key(of, (place, named), &object);
                 }
                 lines_under_way = 0;
@@ -240,8 +263,11 @@ impl FlexSession {
             let Some((place, word)) = next else { break };
             in_halves.push([true; 2]);
             let (SlotState::Sealed(Some(named)) | SlotState::Live(named)) = word.state() else { continue };
-            let Some(at) = self.table.object_address(of.node, named.place) else { continue };
-            slot.post_read(of.node, under_way.len(), at, named.place.lines.into(), ReadMode::Plain);
+            if !self.table.has_object(of.shard, named.place) {
+                continue;
+            }
+            let at = tail.object_address(named.place);
+            slot.post_read(tail.node, under_way.len(), at, named.place.lines.into(), ReadMode::Plain);
             lines_under_way += usize::from(named.place.lines);
             under_way.push((number, place, named));
         }
@@ -258,17 +284,17 @@ impl FlexSession {
         let bytes = farsight_base::words::bytes_of(object);
         let Ok(block) = ValueBlock::parse(bytes) else { return [true; 2] };
         let (hash, depth) = (KeyHash::of(block.key()), of.subtable.depth());
-        let mut first_lines = self.table.shape(of.node).first_lines(hash, of.subtable).into_iter();
+        let mut first_lines = self.table.shape(of.shard).first_lines(hash, of.subtable).into_iter();
         let is_of_slot = block.table() == named.place.generation
             && hash.prefix(depth) == of.hash.prefix(depth)
             && first_lines.any(|first| (first..=first + 1).contains(&place.line));
         if is_of_slot { [hash.half(depth) == 0, hash.half(depth) == 1] } else { [true; 2] }
     }
 
-    async fn read_unit<Q: QueuePair>(
+    pub(crate) async fn read_unit<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        node: usize,
+        at: &Replica,
         first_line: u32,
         lines: &mut [Line],
     ) -> Result<(), FlexError> {
@@ -276,12 +302,12 @@ impl FlexSession {
         for (round, some) in lines.chunks_mut(verbs * LINES_AT_ONCE).enumerate() {
             let first_line = first_line + (round * verbs * LINES_AT_ONCE) as u32;
             for (verb, lines) in some.chunks(LINES_AT_ONCE).enumerate() {
-                let from = self.table.index_address(node, first_line + (verb * LINES_AT_ONCE) as u32);
-                slot.post_read(node, verb, from, lines.len(), ReadMode::Plain);
+                let from = at.index_address(first_line + (verb * LINES_AT_ONCE) as u32);
+                slot.post_read(at.node, verb, from, lines.len(), ReadMode::Plain);
             }
             slot.completed().await;
             for (verb, lines) in some.chunks_mut(LINES_AT_ONCE).enumerate() {
-                slot.take_read(node, verb, lines)?;
+                slot.take_read(at.node, verb, lines)?;
             }
         }
         Ok(())
@@ -290,18 +316,22 @@ impl FlexSession {
     async fn write_unit<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        node: usize,
+        of: KeyLines,
         first_line: u32,
         words: &[u64],
     ) -> Result<(), FlexError> {
-        let verbs = slot.verbs();
+        let (verbs, chain) = (slot.verbs(), self.table.chain(of.shard));
         for (number, some) in words.chunks(LINES_AT_ONCE * WORDS_PER_LINE).enumerate() {
-            let to = self.table.index_address(node, first_line + (number * LINES_AT_ONCE) as u32);
-            slot.post_write(node, number % verbs, to, some);
+            for at in chain {
+                let to = at.index_address(first_line + (number * LINES_AT_ONCE) as u32);
+                slot.post_write(at.node, number % verbs, to, some);
+            }
             if number % verbs == verbs - 1 || (number + 1) * LINES_AT_ONCE * WORDS_PER_LINE >= words.len() {
                 slot.completed().await;
-                for verb in 0..=number % verbs {
-                    slot.take_word(node, verb)?;
+                for at in chain {
+                    for verb in 0..=number % verbs {
+                        slot.take_word(at.node, verb)?;
+                    }
                 }
             }
         }
@@ -310,11 +340,20 @@ impl FlexSession {
 }
 
 /// The slots of a subtable, in the order of their places.
-fn slots_of(first_line: u32, lines: &[Line]) -> impl Iterator<Item = (SlotPlace, HashSlot)> {
+pub(crate) fn slots_of(first_line: u32, lines: &[Line]) -> impl Iterator<Item = (SlotPlace, HashSlot)> {
     (first_line..).zip(lines).flat_map(|(line, bucket)| {
         let slots = (0..BUCKET_SLOTS as u8).zip(&bucket.0[1..]);
         slots.map(move |(slot, word)| (SlotPlace { line, slot }, HashSlot(*word)))
     })
+}
+
+/// The word of a slot of a subtable.
+fn word_at(lines: &[Line], first_line: u32, place: SlotPlace) -> HashSlot {
+    HashSlot(lines[(place.line - first_line) as usize].0[1 + usize::from(place.slot)])
+}
+
+pub(crate) fn is_reserved(word: HashSlot) -> bool {
+    matches!(word.state(), SlotState::Reserved(_))
 }
 
 /// The words of one half of a sealed subtable.

@@ -11,9 +11,10 @@ use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
-use farsight_protocol::{ObjectMemory, POOL_BLOCKS_MAX, SplitGrant};
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_protocol::{ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, SplitGrant};
 
-use crate::FlexError;
+use crate::{FlexError, FlexTable};
 
 /// Bytes of a batch of memory that is taken at once, unless one has more.
 const BATCH_LINES: usize = 1 << 10;
@@ -27,18 +28,25 @@ pub type CallResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What operations ask of the nodes' processors.
 pub trait ObjectCalls: Send + Sync {
-    /// Tells `node` what became of memory that it gave, and takes memory of so many lines, `count` times at
-    /// most.
+    /// Tells `node`, the head of `shard`, what became of memory that it gave, and takes memory of so many
+    /// lines, `count` times at most.
     ///
     /// # Errors
     /// The call's.
     fn exchange(
         &self,
-        node: usize,
+        head: (usize, usize),
         wanted: (u8, u16),
         published: &[ObjectMemory],
         freed: &[ObjectMemory],
-    ) -> CallResult<Vec<ObjectMemory>>;
+    ) -> CallResult<ObjectGrant>;
+
+    /// Tells the head of a shard, a node, that all replicas have what the head had when it asked for that
+    /// under this number.
+    ///
+    /// # Errors
+    /// The call's.
+    fn settled(&self, head: (usize, usize), number: u32) -> CallResult<()>;
 
     /// Asks `node` for the units into which a subtable of a partition is to be split.
     ///
@@ -46,21 +54,33 @@ pub trait ObjectCalls: Send + Sync {
     /// The call's.
     fn begin_split(&self, node: usize, partition: u16, subtable: u16) -> CallResult<SplitGrant>;
 
-    /// Tells `node` that this compute node writes these units no more.
+    /// Tells the head of a shard, a node, that this compute node writes these units no more.
     ///
     /// # Errors
     /// The call's.
-    fn end_split(&self, node: usize, units: [u32; 2]) -> CallResult<()>;
+    fn end_split(&self, head: (usize, usize), units: [u32; 2]) -> CallResult<()>;
 }
 
 /// What a compute node has in hand of one table.
 pub struct Stock {
-    nodes: Vec<Mutex<NodeStock>>,
+    shards: Vec<ShardStock>,
+    /// A shard may have to be settled.
+    has_wants: AtomicBool,
 }
 
-/// The same, of one node.
+/// The same, of one shard.
+struct ShardStock {
+    /// The node that gives memory.
+    head: usize,
+    held: Mutex<Held>,
+}
+
 #[derive(Default)]
-struct NodeStock {
+struct Held {
+    /// The number under which the head's node has asked for the shard to be settled.
+    wanted: Option<u32>,
+    /// The node may ask before it gives any memory.
+    is_fresh: bool,
     /// By lines, less one.
     ready: Vec<Vec<ObjectMemory>>,
     published: Vec<ObjectMemory>,
@@ -68,25 +88,69 @@ struct NodeStock {
 }
 
 impl Stock {
-    /// Nothing of so many nodes.
+    /// Nothing of this table.
     #[must_use]
-    pub fn new(nodes: usize) -> Self {
-        Self { nodes: (0..nodes).map(|_| Mutex::default()).collect() }
+    pub fn new(table: &FlexTable) -> Self {
+        let shard = |shard| {
+            let held = Held { is_fresh: table.is_shortened(shard), ..Held::default() };
+            ShardStock { head: table.head(shard).node, held: Mutex::new(held) }
+        };
+        let shards: Vec<ShardStock> = (0..table.shards()).map(shard).collect();
+        // Relaxed, here and below: a hint to look.
+        let has_wants = AtomicBool::new(shards.iter().any(|shard| lock(&shard.held).is_fresh));
+        Self { shards, has_wants }
     }
 
-    /// Takes memory of so many lines of `node`.
+    /// The shards of which it is not known that nobody has asked for them to be settled.
+    pub(crate) fn unsettled(&self) -> Vec<usize> {
+        if !self.has_wants.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let is_unsettled = |shard: &usize| {
+            let held = self.lock(*shard);
+            held.is_fresh || held.wanted.is_some()
+        };
+        let unsettled: Vec<usize> = (0..self.shards.len()).filter(is_unsettled).collect();
+        // All of them, until they are settled: other sessions must not write before.
+        if unsettled.iter().any(|shard| self.lock(*shard).is_fresh) {
+            self.has_wants.store(true, Ordering::Relaxed);
+        }
+        unsettled
+    }
+
+    /// The number under which a shard is to be settled now; `None`: it is settled, or others do that.
+    pub(crate) fn take_wanted(&self, calls: &dyn ObjectCalls, shard: usize) -> Result<Option<u32>, FlexError> {
+        if self.lock(shard).is_fresh {
+            self.exchange(calls, shard, (1, 0))?;
+            let mut held = self.lock(shard);
+            held.is_fresh = held.wanted.is_some();
+        }
+        Ok(self.lock(shard).wanted.take())
+    }
+
+    /// Tells the head's node that a shard is settled.
+    pub(crate) fn note_settled(
+        &self,
+        calls: &dyn ObjectCalls,
+        shard: usize,
+        number: u32,
+    ) -> Result<(), FlexError> {
+        calls.settled((self.shards[shard].head, shard), number).map_err(FlexError::of_call)
+    }
+
+    /// Takes memory of so many lines of a shard.
     pub(crate) fn take(
         &self,
         calls: &dyn ObjectCalls,
-        node: usize,
+        shard: usize,
         lines: u8,
     ) -> Result<ObjectMemory, FlexError> {
-        if let Some(memory) = self.lock(node).of(lines).pop() {
+        if let Some(memory) = self.lock(shard).of(lines).pop() {
             return Ok(memory);
         }
         let count = (BATCH_LINES / usize::from(lines)).clamp(1, BATCH_MAX) as u16;
-        let given = self.exchange(calls, node, (lines, count))?;
-        let mut stock = self.lock(node);
+        let given = self.exchange(calls, shard, (lines, count))?;
+        let mut stock = self.lock(shard);
         let ready = stock.of(lines);
         // The first is taken first.
         ready.extend(given.into_iter().filter(|memory| memory.lines == lines).rev());
@@ -94,26 +158,26 @@ impl Stock {
     }
 
     /// Puts memory back that no slot names, nor ever named as live.
-    pub(crate) fn give_back(&self, node: usize, memory: ObjectMemory) {
-        self.lock(node).of(memory.lines).push(memory);
+    pub(crate) fn give_back(&self, shard: usize, memory: ObjectMemory) {
+        self.lock(shard).of(memory.lines).push(memory);
     }
 
     /// Notes what a write did: a slot names `published` now, and none names `freed` any more.
     pub(crate) fn note(
         &self,
         calls: &dyn ObjectCalls,
-        node: usize,
+        shard: usize,
         published: Option<ObjectMemory>,
         freed: Option<ObjectMemory>,
     ) {
-        let mut stock = self.lock(node);
+        let mut stock = self.lock(shard);
         stock.published.extend(published);
         stock.freed.extend(freed);
         let is_due = stock.freed.len() >= REPORTED_AT || stock.published.len() >= REPORTED_AT;
         drop(stock);
         if is_due {
             // The write is done. A node that cannot be reached hears of it with the next call, or finds out.
-            let _ = self.exchange(calls, node, (1, 0));
+            let _ = self.exchange(calls, shard, (1, 0));
         }
     }
 
@@ -121,35 +185,45 @@ impl Stock {
     fn exchange(
         &self,
         calls: &dyn ObjectCalls,
-        node: usize,
+        shard: usize,
         wanted: (u8, u16),
     ) -> Result<Vec<ObjectMemory>, FlexError> {
-        let mut stock = self.lock(node);
+        let mut stock = self.lock(shard);
         let (published, freed) = (told(&mut stock.published), told(&mut stock.freed));
         drop(stock);
-        let given = calls.exchange(node, wanted, &published, &freed).map_err(FlexError::of_call);
+        let head = (self.shards[shard].head, shard);
+        let given = calls.exchange(head, wanted, &published, &freed).map_err(FlexError::of_call);
         // A node that has no memory to give has heard the rest all the same.
         if matches!(given, Err(FlexError::Fabric(_))) {
-            let mut stock = self.lock(node);
+            let mut stock = self.lock(shard);
             stock.published.extend(published);
             stock.freed.extend(freed);
         }
-        given
+        let ObjectGrant { given, settle } = given?;
+        if settle.is_some() {
+            self.lock(shard).wanted = settle;
+            self.has_wants.store(true, Ordering::Relaxed);
+        }
+        Ok(given)
     }
 
-    fn lock(&self, node: usize) -> MutexGuard<'_, NodeStock> {
-        // Each change is complete.
-        self.nodes[node].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Held> {
+        lock(&self.shards[shard].held)
     }
 }
 
-impl NodeStock {
+impl Held {
     fn of(&mut self, lines: u8) -> &mut Vec<ObjectMemory> {
         if self.ready.is_empty() {
             self.ready.resize_with(OBJECT_LINES_MAX.into(), Vec::new);
         }
         &mut self.ready[usize::from(lines) - 1]
     }
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    // Each change is complete.
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first of what is to be told, as many as a call names.

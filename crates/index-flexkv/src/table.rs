@@ -26,13 +26,34 @@ pub struct FlexNode {
     pub object_lines: u32,
 }
 
-/// A table, and where its parts are. Objects are on the node of their slots. Its clones share what is known
+/// One node's copy of a shard: a part of its regions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Replica {
+    /// The node, by the index of its queue pair.
+    pub(crate) node: usize,
+    index: RegionId,
+    index_first_line: u32,
+    objects: RegionId,
+    objects_first_line: u32,
+}
+
+/// The partitions whose replicas are on the same nodes.
+#[derive(Clone, Debug)]
+struct Shard {
+    shape: IndexShape,
+    /// Lines that it has for objects.
+    object_lines: u32,
+    /// From the head to the tail ([`crate::chain`]).
+    chain: Vec<Replica>,
+    /// It had more replicas.
+    is_shortened: bool,
+}
+
+/// A table, and where its parts are. Objects are on the nodes of their slots. Its clones share what is known
 /// of its directories.
 #[derive(Clone, Debug)]
 pub struct FlexTable {
-    nodes: Vec<FlexNode>,
-    /// By node: what each makes of the memory that it has.
-    shapes: Vec<IndexShape>,
+    shards: Vec<Shard>,
     directories: Arc<Directories>,
     values: ValueKind,
 }
@@ -40,29 +61,75 @@ pub struct FlexTable {
 /// Where a key may stand, by what is known of its partition's directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLines {
-    /// On this node.
-    pub(crate) node: usize,
+    /// In this shard.
+    pub(crate) shard: usize,
     /// In this subtable.
     pub(crate) subtable: Subtable,
-    /// Its combined buckets begin at these lines of the node's index.
+    /// Its combined buckets begin at these lines of the shard's index.
     pub(crate) first_lines: [u32; 2],
     pub(crate) hash: KeyHash,
     pub(crate) fingerprint: u8,
 }
 
+/// Why nodes have no such table.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UnsoundTable {
+    /// A node gave it too little memory.
+    #[error(transparent)]
+    Index(#[from] IndexTooSmall),
+    /// Nodes gave it different memory, so none has what another one has.
+    #[error(
+        "nodes that have the same pairs give a table the same memory: expected {expected} lines of index and \
+         of objects on node {node}, got {got}. Create it with --memory, or start all nodes alike"
+    )]
+    Unequal {
+        /// The node, by its index.
+        node: usize,
+        /// What node 0 has.
+        expected: String,
+        /// What it has.
+        got: String,
+    },
+}
+
 impl FlexTable {
-    /// A table with such values on these nodes, in the pool's order.
+    /// A table with such values on these nodes, in the pool's order, of which so many have each pair.
+    ///
+    /// The partitions whose number leaves remainder `s` by the count of nodes are shard `s`. Its tail is
+    /// node `s`, and those before it in the chain are the nodes behind that, round the list. So a node's
+    /// regions have a section for its own shard, one for that of the node before, and so on.
     ///
     /// # Errors
-    /// [`IndexTooSmall`].
+    /// [`UnsoundTable`].
     ///
     /// # Panics
-    /// Without nodes.
-    pub fn new(nodes: Vec<FlexNode>, values: ValueKind) -> Result<Self, IndexTooSmall> {
-        assert!(!nodes.is_empty(), "a table has nodes");
-        let shape = |node: &FlexNode| IndexShape::new(nodes.len(), node.index_lines.into());
-        let shapes = nodes.iter().map(shape).collect::<Result<_, _>>()?;
-        Ok(Self { nodes, shapes, directories: Arc::default(), values })
+    /// Without nodes, or with more replicas than nodes.
+    pub fn new(nodes: &[FlexNode], values: ValueKind, replicas: usize) -> Result<Self, UnsoundTable> {
+        assert!((1..=nodes.len()).contains(&replicas), "{replicas} replicas on {} nodes", nodes.len());
+        let lines = |node: &FlexNode| (node.index_lines, node.object_lines);
+        let unequal = nodes.iter().position(|node| lines(node) != lines(&nodes[0]));
+        if let (Some(node), true) = (unequal, replicas > 1) {
+            let [expected, got] = [0, node].map(|node| format!("{:?}", lines(&nodes[node])));
+            return Err(UnsoundTable::Unequal { node, expected, got });
+        }
+        let shard = |(number, own): (usize, &FlexNode)| {
+            let (index_lines, object_lines) =
+                (own.index_lines / replicas as u32, own.object_lines / replicas as u32);
+            let replica = |section: usize| {
+                let node = (number + section) % nodes.len();
+                Replica {
+                    node,
+                    index: nodes[node].index,
+                    index_first_line: section as u32 * index_lines,
+                    objects: nodes[node].objects,
+                    objects_first_line: section as u32 * object_lines,
+                }
+            };
+            let shape = IndexShape::new(nodes.len(), index_lines.into())?;
+            Ok(Shard { shape, object_lines, chain: (0..replicas).rev().map(replica).collect(), is_shortened: false })
+        };
+        let shards = nodes.iter().enumerate().map(shard).collect::<Result<_, UnsoundTable>>()?;
+        Ok(Self { shards, directories: Arc::default(), values })
     }
 
     /// What its values are.
@@ -74,16 +141,46 @@ impl FlexTable {
     /// Where a key may stand.
     pub(crate) fn lines_of(&self, key: &[u8]) -> KeyLines {
         let hash = KeyHash::of(key);
-        let (node, partition) = (hash.partition() % self.nodes.len(), hash.partition());
-        let shape = self.shapes[node];
+        let (shard, partition) = (hash.partition() % self.shards.len(), hash.partition());
+        let shape = self.shards[shard].shape;
         let subtable = shape.subtable(hash, |word| self.directories.word(partition, word));
         let first_lines = shape.first_lines(hash, subtable);
-        KeyLines { node, subtable, first_lines, hash, fingerprint: KeyHash::fingerprint(key) }
+        KeyLines { shard, subtable, first_lines, hash, fingerprint: KeyHash::fingerprint(key) }
     }
 
-    /// How a node's index is laid out.
-    pub(crate) fn shape(&self, node: usize) -> IndexShape {
-        self.shapes[node]
+    /// How many shards there are: one a node.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// How a shard's index is laid out, on each of its nodes.
+    pub(crate) fn shape(&self, shard: usize) -> IndexShape {
+        self.shards[shard].shape
+    }
+
+    /// The replicas of a shard, from the head to the tail.
+    pub(crate) fn chain(&self, shard: usize) -> &[Replica] {
+        &self.shards[shard].chain
+    }
+
+    /// The replica at which changes begin, whose node gives out memory.
+    pub(crate) fn head(&self, shard: usize) -> &Replica {
+        self.chain(shard).first().expect("a chain has a replica")
+    }
+
+    /// The replica that is read.
+    pub(crate) fn tail(&self, shard: usize) -> &Replica {
+        self.chain(shard).last().expect("a chain has a replica")
+    }
+
+    /// True if pairs are on several nodes.
+    pub(crate) fn is_replicated(&self, shard: usize) -> bool {
+        self.chain(shard).len() > 1
+    }
+
+    /// True if a node was lost that had a replica.
+    pub(crate) fn is_shortened(&self, shard: usize) -> bool {
+        self.shards[shard].is_shortened
     }
 
     /// What is known of the directories.
@@ -91,23 +188,29 @@ impl FlexTable {
         &self.directories
     }
 
-    /// The address of a line of a node's index.
-    pub(crate) fn index_address(&self, node: usize, line: u32) -> RemoteAddress {
-        RemoteAddress { region: self.nodes[node].index, offset_bytes: u64::from(line) * LINE_BYTES }
+    /// True if a shard has such a place for objects.
+    pub(crate) fn has_object(&self, shard: usize, place: ObjectPlace) -> bool {
+        u64::from(place.offset_lines) + u64::from(place.lines) <= self.shards[shard].object_lines.into()
+    }
+}
+
+impl Replica {
+    /// The address of a line of its index.
+    pub(crate) fn index_address(&self, line: u32) -> RemoteAddress {
+        let line = u64::from(self.index_first_line) + u64::from(line);
+        RemoteAddress { region: self.index, offset_bytes: line * LINE_BYTES }
     }
 
     /// The address of a slot, behind the header of its bucket.
-    pub(crate) fn slot_address(&self, node: usize, place: SlotPlace) -> RemoteAddress {
-        let mut address = self.index_address(node, place.line);
+    pub(crate) fn slot_address(&self, place: SlotPlace) -> RemoteAddress {
+        let mut address = self.index_address(place.line);
         address.offset_bytes += (1 + u64::from(place.slot)) * 8;
         address
     }
 
-    /// The address of an object, if it lies in its node's region.
-    pub(crate) fn object_address(&self, node: usize, place: ObjectPlace) -> Option<RemoteAddress> {
-        let FlexNode { objects, object_lines, .. } = self.nodes[node];
-        let end = u64::from(place.offset_lines) + u64::from(place.lines);
-        let offset_bytes = u64::from(place.offset_lines) * LINE_BYTES;
-        (end <= object_lines.into()).then_some(RemoteAddress { region: objects, offset_bytes })
+    /// The address of an object that its shard [has](FlexTable::has_object).
+    pub(crate) fn object_address(&self, place: ObjectPlace) -> RemoteAddress {
+        let line = u64::from(self.objects_first_line) + u64::from(place.offset_lines);
+        RemoteAddress { region: self.objects, offset_bytes: line * LINE_BYTES }
     }
 }

@@ -13,7 +13,7 @@ use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{ATTEMPTS_MAX, Buckets, Found, KEY_LINES, Looked, value_of};
+use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, value_of};
 use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
@@ -47,7 +47,7 @@ impl FlexSession {
         let outcome = self.attempts(slot, (write, of), &mut object, old).await;
         match &outcome {
             Err(FlexError::Indeterminate { .. } | FlexError::Fabric(_)) => object.forget(),
-            _ => self.abandon(of.node, &mut object),
+            _ => self.abandon(of.shard, &mut object),
         }
         outcome
     }
@@ -63,7 +63,7 @@ impl FlexSession {
         let known = self.known_address(key, of);
         if stores_its_value(write.operation) {
             let last = known.map_or(0, |address| address.version);
-            self.prepare(slot.now(), object, of.node, (key, write.operand.value), last)?;
+            self.prepare(slot.now(), object, of.shard, (key, write.operand.value), last)?;
         }
         if self.is_late() {
             return Err(FlexError::Late { key });
@@ -95,7 +95,7 @@ impl FlexSession {
             };
             match found {
                 Found::Stale(candidate, fault) => {
-                    self.note_stale(key, of.node, &mut stale_before, candidate, fault)?;
+                    self.note_stale((key, of), &mut stale_before, candidate, fault)?;
                 }
                 Found::Settled(looked) => {
                     let found = (looked, &lines[..]);
@@ -114,7 +114,7 @@ impl FlexSession {
         Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
     }
 
-    /// READs the buckets, and beside that WRITEs the object if it is not there yet.
+    /// READs the tail's buckets, and beside that WRITEs the object if it is not there yet.
     async fn read_beside<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -122,15 +122,15 @@ impl FlexSession {
         object: &mut NewObject,
         buckets: &mut Buckets,
     ) -> Result<(), FlexError> {
-        let is_written_beside = object.is_to_be_written();
-        self.post_buckets(slot, of);
+        let (is_written_beside, tail) = (object.is_to_be_written(), self.table.tail(of.shard));
+        self.post_buckets(slot, of, tail);
         if is_written_beside {
-            self.post_object(slot, object, of.node, KEY_LINES);
+            self.post_object(slot, object, of.shard);
         }
         slot.completed().await;
-        buckets.take(slot, of)?;
+        buckets.take(slot, tail.node)?;
         if is_written_beside {
-            object.take_written(slot, of.node, KEY_LINES)?;
+            self.take_written(slot, object, of.shard)?;
         }
         Ok(())
     }
@@ -178,9 +178,9 @@ impl FlexSession {
                 let expected = HashSlot::live(found.object);
                 #[cfg(injected)]
                 if injected::FREED_BEFORE_REPLACED.is_injected() {
-                    self.note_freed(of.node, found.object.place);
+                    self.note_freed(of.shard, found.object.place);
                 }
-                let replaced = self.swap(slot, (key, of), found.place, expected, new).await?;
+                let replaced = self.change(slot, (key, of), found.place, (expected, new)).await?;
                 if replaced {
                     self.remember(key, of, found.place, new, object.version);
                 }
@@ -190,7 +190,7 @@ impl FlexSession {
         if !is_done {
             return Ok(Attempt::Again);
         }
-        self.publish(of.node, object, freed);
+        self.publish(of.shard, object, freed);
         Ok(Attempt::Done(outcome))
     }
 
@@ -206,10 +206,10 @@ impl FlexSession {
         if object.is_of(value, last) {
             return Ok(());
         }
-        self.prepare(slot.now(), object, of.node, (key, value), last)?;
-        self.post_object(slot, object, of.node, KEY_LINES);
+        self.prepare(slot.now(), object, of.shard, (key, value), last)?;
+        self.post_object(slot, object, of.shard);
         slot.completed().await;
-        object.take_written(slot, of.node, KEY_LINES)
+        self.take_written(slot, object, of.shard)
     }
 }
 

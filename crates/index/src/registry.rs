@@ -46,6 +46,8 @@ pub struct EngineKind {
     pub block_value_bytes_max: usize,
     /// Pairs of any length may have deadlines, at which they end by themselves.
     pub has_deadlines: bool,
+    /// Whether several nodes may have each of its pairs.
+    pub has_replicas: bool,
     /// Lines of a leaf's block, by the bytes that it holds of a value.
     pub block_lines: fn(value_bytes: usize) -> Result<usize, GeometryError>,
     /// The regions of a table on its first node; that of blocks comes behind them.
@@ -167,6 +169,22 @@ pub enum UnfitTable {
         /// The engines that there are with deadlines.
         able: Vec<&'static EngineKind>,
     },
+    /// It keeps each pair once.
+    #[error("{engine} has each pair on one node; engines with replicas: {}", names(able))]
+    Replicas {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// The engines that there are with replicas.
+        able: Vec<&'static EngineKind>,
+    },
+    /// There are not so many nodes.
+    #[error("each pair can be on 1 to {nodes} of {nodes} nodes, not on {got}")]
+    TooManyReplicas {
+        /// The nodes.
+        nodes: usize,
+        /// The replicas wanted.
+        got: usize,
+    },
     /// No table of it has values as long.
     #[error(transparent)]
     Value(#[from] GeometryError),
@@ -276,6 +294,15 @@ impl EngineKind {
                 return Err(UnfitTable::Deadlines { engine: self, able });
             }
         }
+        match layout.definition.replicas() {
+            1 => {}
+            _ if !self.has_replicas => {
+                let able = EngineKind::all().into_iter().filter(|kind| kind.has_replicas).collect();
+                return Err(UnfitTable::Replicas { engine: self, able });
+            }
+            got if !(1..=nodes).contains(&got) => return Err(UnfitTable::TooManyReplicas { nodes, got }),
+            _ => {}
+        }
         let expected = (self.block_lines)(values.leaf_bytes())?;
         match usize::from(layout.block_lines) {
             got if got == expected => Ok(()),
@@ -331,6 +358,7 @@ impl Registered for XStore {
         is_ordered: true,
         block_value_bytes_max: LONGEST_VALUE_BYTES,
         has_deadlines: true,
+        has_replicas: false,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
         spaces_of_first: &[Space::Leaves],
         spaces: &[Space::Leaves],
@@ -365,6 +393,7 @@ impl Registered for Rolex {
         is_ordered: true,
         block_value_bytes_max: 0,
         has_deadlines: false,
+        has_replicas: false,
         block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
         spaces_of_first: &[Space::Leaves, Space::Meta],
         spaces: &[Space::Leaves],
@@ -390,6 +419,7 @@ impl Registered for FlexKv {
         is_ordered: false,
         block_value_bytes_max: OBJECT_VALUE_BYTES_MAX,
         has_deadlines: false,
+        has_replicas: true,
         block_lines: |value_bytes| Ok(block_lines(size_of::<u64>(), value_bytes)),
         spaces_of_first: &[Space::Index, Space::Blocks],
         spaces: &[Space::Index, Space::Blocks],

@@ -263,7 +263,9 @@ pub(crate) fn check(hosting: &Hosting, layout: &TableLayout, nodes: usize) -> Re
             | UnfitTable::Deadlines { .. }
             | UnfitTable::Nodes { .. }
             | UnfitTable::Ranges { .. }
-            | UnfitTable::Leaves { .. } => ErrorCode::BadRequest,
+            | UnfitTable::Leaves { .. }
+            | UnfitTable::Replicas { .. }
+            | UnfitTable::TooManyReplicas { .. } => ErrorCode::BadRequest,
         };
         ServerError::new(code, format!("table {:?}: {error}", layout.definition.name))
     })

@@ -86,6 +86,12 @@ impl<'a> NewTable<'a> {
         self.place.epochs.len()
     }
 
+    /// On how many of them each pair is.
+    #[must_use]
+    pub fn replicas(&self) -> usize {
+        self.layout.definition.replicas()
+    }
+
     /// Bytes of a table's leaves, or of its index and objects, on this node: no more than the node gives any
     /// table.
     #[must_use]

@@ -7,14 +7,14 @@ use farsight_layout::value_block::LONGEST_VALUE_BYTES;
 use farsight_layout::{DEADLINE_BYTES, SHORT_VALUE_BYTES};
 use serde::{Deserialize, Serialize};
 
-use crate::first_layout::FirstLayout;
+use crate::former_layouts::{FirstDefinition, FormerLayout, SecondDefinition};
 use crate::{ErrorCode, PoolPlace, ServerError, Space, TableEngine};
 
 /// Bytes of a table's name at most.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
 
 /// The version of layouts that a directory of data keeps.
-const LAYOUT_VERSION: u8 = 2;
+const LAYOUT_VERSION: u8 = 3;
 
 /// Bytes of the name of a type of values at most.
 pub const VALUE_TYPE_BYTES_MAX: usize = 32;
@@ -165,6 +165,8 @@ pub struct TableDefinition {
     pub memory_bytes: Option<u64>,
     /// When its writes are acknowledged, at a node with a disk; `None`: as the node says.
     pub ack: Option<Ack>,
+    /// How many nodes have each of its pairs; `None`: one.
+    pub replicas: Option<u8>,
 }
 
 /// When a write is acknowledged.
@@ -191,18 +193,33 @@ impl TableDefinition {
     /// A table of values of one size, of which nothing more is said.
     pub fn new(name: impl Into<String>, key_kind: KeyKind, value_bytes: u16) -> Self {
         let values = ValueKind::Fixed(value_bytes);
-        Self { name: name.into(), key_kind, values, value_type: String::new(), memory_bytes: None, ack: None }
+        Self {
+            name: name.into(),
+            key_kind,
+            values,
+            value_type: String::new(),
+            memory_bytes: None,
+            ack: None,
+            replicas: None,
+        }
+    }
+
+    /// How many nodes have each of its pairs.
+    #[must_use]
+    pub fn replicas(&self) -> usize {
+        self.replicas.map_or(1, usize::from)
     }
 
     /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values, of
-    /// memory or of acknowledgements, takes any.
+    /// memory, acknowledgements or replicas, takes any.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Self) -> bool {
-        let Self { name, key_kind, values, value_type, memory_bytes, ack } = wanted;
+        let Self { name, key_kind, values, value_type, memory_bytes, ack, replicas } = wanted;
         (&self.name, self.key_kind, self.values) == (name, *key_kind, *values)
             && (value_type.is_empty() || self.value_type == *value_type)
             && (memory_bytes.is_none() || self.memory_bytes == *memory_bytes)
             && (ack.is_none() || self.ack == *ack)
+            && (replicas.is_none() || self.replicas() == wanted.replicas())
     }
 
     /// True if who works with a table that is defined so can go on with the `other`: they differ in memory
@@ -249,7 +266,10 @@ impl fmt::Display for TableDefinition {
         if let Some(bytes) = self.memory_bytes {
             write!(f, " in regions of {bytes} B")?;
         }
-        self.ack.map_or(Ok(()), |ack| write!(f, ", acknowledged when {ack}"))
+        if let Some(ack) = self.ack {
+            write!(f, ", acknowledged when {ack}")?;
+        }
+        self.replicas.map_or(Ok(()), |replicas| write!(f, ", each pair on {replicas} nodes"))
     }
 }
 
@@ -289,6 +309,9 @@ impl TableLayout {
         };
         match bytes {
             [0, LAYOUT_VERSION, layout @ ..] => postcard::from_bytes(layout).map_err(none),
+            [0, 2, layout @ ..] => {
+                postcard::from_bytes::<FormerLayout<SecondDefinition>>(layout).map(Self::from).map_err(none)
+            }
             [0, version, ..] => {
                 let text = format!(
                     "its definition is of version {version}, this program reads up to {LAYOUT_VERSION}: use the \
@@ -297,7 +320,7 @@ impl TableLayout {
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
             // Of the first version, or none.
-            first => postcard::from_bytes::<FirstLayout>(first).map(Self::from).map_err(none),
+            first => postcard::from_bytes::<FormerLayout<FirstDefinition>>(first).map(Self::from).map_err(none),
         }
     }
 

@@ -135,10 +135,13 @@ pub enum ControlRequest {
         of: ComputeNode,
     },
     /// Gives this connection's compute node memory for objects, after taking note of what became of other
-    /// memory. Answered by a `Vec<ObjectMemory>` of at most `count`, at least one unless `count` is 0.
+    /// memory. Answered by an [`ObjectGrant`](crate::ObjectGrant) of at most `count` pieces, at least one
+    /// unless `count` is 0 or the shard has to be settled first.
     ExchangeObjects {
         /// The table.
         table: TableId,
+        /// The shard whose memory that is; this node is its head.
+        shard: u8,
         /// Lines of each of those that are wanted.
         lines: u8,
         /// How many, up to [`POOL_BLOCKS_MAX`].
@@ -147,6 +150,15 @@ pub enum ControlRequest {
         published: Vec<ObjectMemory>,
         /// What no slot names any more, or never will. Up to [`POOL_BLOCKS_MAX`].
         freed: Vec<ObjectMemory>,
+    },
+    /// Says that all replicas of a shard have what its head had when it asked for that. Answered by nothing.
+    Settled {
+        /// The table.
+        table: TableId,
+        /// The shard; this node is its head.
+        shard: u8,
+        /// The number under which it has asked.
+        number: u32,
     },
     /// Asks for the two units into which a subtable of a hash table's index is to be split. Answered by a
     /// [`SplitGrant`](crate::SplitGrant).
@@ -163,6 +175,8 @@ pub enum ControlRequest {
     EndSplit {
         /// The table.
         table: TableId,
+        /// The shard of its partition.
+        shard: u8,
         /// The units.
         units: [u32; 2],
     },

@@ -19,7 +19,7 @@ mod direction;
 mod engine;
 mod error;
 pub mod exact;
-mod first_layout;
+mod former_layouts;
 mod operand;
 mod outcome;
 mod pool;
@@ -43,7 +43,7 @@ pub use error::{DecodeError, ErrorCode, ServerError};
 pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, NodeLife, NodeLives, ObjectMemory,
+    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, NodeLife, NodeLives, ObjectGrant, ObjectMemory,
     POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space, SplitGrant,
 };
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer};

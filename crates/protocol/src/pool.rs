@@ -120,6 +120,16 @@ pub struct ObjectMemory {
     pub generation: u16,
 }
 
+/// Memory that a compute node is given for objects.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ObjectGrant {
+    /// The memory.
+    pub given: Vec<ObjectMemory>,
+    /// The compute node is to see to it that all replicas of the shard have what its head has, and to say so
+    /// under this number.
+    pub settle: Option<u32>,
+}
+
 /// What a node says to a compute node that wants to split a subtable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SplitGrant {

@@ -56,6 +56,10 @@ pub(crate) struct Create {
     /// When a write is acknowledged, at a server with --data [default: as `serve --ack` says]
     #[arg(long, value_enum)]
     ack: Option<AckName>,
+    /// How many nodes of a pool have each of its pairs: 1 to as many as there are. FlexKV alone has more than
+    /// one; each node takes the table's memory at once then [default: 1]
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u8).range(1..))]
+    replicas: Option<u8>,
     /// Who does what with it. FlexKV keeps no order: no scans. In XStore-D each memory node gets a range of
     /// the kind's whole space of keys, all of one width. `farsight load --engine xstore-d`
     /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool]
@@ -130,7 +134,8 @@ impl KindCommand for Create {
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
         let (engine, memory_bytes, ack) = (self.engine, self.memory, self.ack.map(Ack::from));
-        let options = TableOptions::<K> { engine, memory_bytes, ack, ..TableOptions::default() };
+        let replicas = self.replicas;
+        let options = TableOptions::<K> { engine, memory_bytes, ack, replicas, ..TableOptions::default() };
         let mut values = self.values.of(self.value_size, self.engine)?;
         if let Some(ttl) = self.ttl {
             ensure!(values.are_blocks(), "values of one size have no deadlines: add --values blocks");

@@ -77,6 +77,7 @@ class Client:
         ttl: _convert.Lifetime | None = None,
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
+        replicas: int | None = None,
     ) -> ValuesTable[bytes]: ...
 
     @overload
@@ -92,6 +93,7 @@ class Client:
         ttl: _convert.Lifetime | None = None,
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
+        replicas: int | None = None,
     ) -> ValuesTable[str]: ...
 
     @overload
@@ -105,6 +107,7 @@ class Client:
         sample: ArrayLike = (),
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
+        replicas: int | None = None,
     ) -> Table: ...
 
     def create_table(
@@ -119,6 +122,7 @@ class Client:
         ttl: _convert.Lifetime | None = None,
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
+        replicas: int | None = None,
     ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Makes a table, or opens the one that is already defined so.
 
@@ -139,6 +143,9 @@ class Client:
         `ack` says when a write is acknowledged at a server with a directory of data: when it is durable, or when it
         is in memory. Without it the server says.
 
+        `replicas` says how many nodes of a pool have each pair of a table of ``flexkv``: one without it. Each node
+        takes the table's memory at once if it is more.
+
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
         writes there for the clients. The ranges never change; they get as many keys of `sample` each, or are of
@@ -158,7 +165,7 @@ class Client:
             if default_ms == 0 and ttl != math.inf:
                 raise ValueError(f"pairs of a table stay for 1 ms at least, not {ttl!r}")
             sizes = (value_bytes_max or 0, True, default_ms)
-            native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack)
+            native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack, replicas)
             return ValuesTable(self, native, value)
         if value_bytes_max is not None:
             raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
@@ -166,7 +173,8 @@ class Client:
             raise TypeError(f"pairs with values of {value} have no deadlines: ttl is for bytes and str")
         dtype = _convert.value_dtype(value)
         named = _convert.type_name(dtype)
-        native = self._native.create_table(name, kind, (dtype.itemsize, False, None), engine, bits, named, memory_bytes, ack)
+        sizes = (dtype.itemsize, False, None)
+        native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack, replicas)
         return Table(self, native, dtype)
 
     @overload

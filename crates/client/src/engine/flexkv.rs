@@ -9,7 +9,7 @@ use farsight_index::{Access, CacheStats, EngineError};
 use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
 };
-use farsight_protocol::{ControlRequest, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout};
+use farsight_protocol::{ControlRequest, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout};
 
 use super::rolex::call_error;
 use super::{Attachment, ClientEngine, OpenedTable, Sharing};
@@ -42,13 +42,15 @@ impl ClientEngine for farsight_index::FlexKv {
                 object_lines: objects.capacity,
             }
         };
-        let nodes = infos.iter().map(node).collect();
-        let table =
-            FlexTable::new(nodes, layout.definition.values).map_err(|error| CatalogueError::Engine {
-                table: layout.definition.name.clone(),
+        let nodes: Vec<FlexNode> = infos.iter().map(node).collect();
+        let definition = &layout.definition;
+        let table = FlexTable::new(&nodes, definition.values, definition.replicas()).map_err(|error| {
+            CatalogueError::Engine {
+                table: definition.name.clone(),
                 source: EngineError::Engine(Arc::new(error)),
-            })?;
-        let (stock, addresses) = (Arc::new(Stock::new(infos.len())), Arc::default());
+            }
+        })?;
+        let (stock, addresses) = (Arc::new(Stock::new(&table)), Arc::default());
         let proxies = Arc::<KnownProxies<C>>::default();
         Ok(Arc::new(SharedStock { table, stock, addresses, proxies }))
     }
@@ -110,13 +112,19 @@ struct NodeCalls<C: Connection> {
 impl<C: Connection> ObjectCalls for NodeCalls<C> {
     fn exchange(
         &self,
-        node: usize,
+        (node, shard): (usize, usize),
         (lines, count): (u8, u16),
         published: &[ObjectMemory],
         freed: &[ObjectMemory],
-    ) -> CallResult<Vec<ObjectMemory>> {
+    ) -> CallResult<ObjectGrant> {
         let (table, published, freed) = (self.table, published.to_vec(), freed.to_vec());
-        let request = ControlRequest::ExchangeObjects { table, lines, count, published, freed };
+        let shard = shard as u8;
+        let request = ControlRequest::ExchangeObjects { table, shard, lines, count, published, freed };
+        self.nodes.ask(node, &request).map_err(call_error)
+    }
+
+    fn settled(&self, (node, shard): (usize, usize), number: u32) -> CallResult<()> {
+        let request = ControlRequest::Settled { table: self.table, shard: shard as u8, number };
         self.nodes.ask(node, &request).map_err(call_error)
     }
 
@@ -125,8 +133,8 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
         self.nodes.ask(node, &request).map_err(call_error)
     }
 
-    fn end_split(&self, node: usize, units: [u32; 2]) -> CallResult<()> {
-        let request = ControlRequest::EndSplit { table: self.table, units };
+    fn end_split(&self, (node, shard): (usize, usize), units: [u32; 2]) -> CallResult<()> {
+        let request = ControlRequest::EndSplit { table: self.table, shard: shard as u8, units };
         self.nodes.ask(node, &request).map_err(call_error)
     }
 }

@@ -197,10 +197,10 @@ impl<'a> CombinedBucket<'a> {
         self.slots().filter(|(_, slot)| slot.state() != SlotState::Unused).count()
     }
 
-    /// The lowest place that a key may take.
+    /// The lowest place that a key may take, and its word.
     #[must_use]
-    pub fn free(self) -> Option<SlotPlace> {
-        self.slots().find(|(_, slot)| slot.state() == SlotState::Unused).map(|(place, _)| place)
+    pub fn free(self) -> Option<(SlotPlace, HashSlot)> {
+        self.slots().find(|(_, slot)| slot.state() == SlotState::Unused)
     }
 }
 

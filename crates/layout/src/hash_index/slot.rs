@@ -33,7 +33,7 @@ pub struct ObjectRef {
 }
 
 /// A slot: `{fingerprint 8, lines 8, offset in lines 32, generation 14, reserved 1, live 1}`, lowest bits
-/// first. A word of zeros names nothing.
+/// first. A word without the last two bits names nothing; what else it has, it had when it was live.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HashSlot(pub u64);
 
@@ -95,6 +95,12 @@ impl HashSlot {
         Self(object.word() | 1 << SLOT_RESERVED_BIT)
     }
 
+    /// The word that this slot has when its pair is removed: it does not recur either, and names nothing.
+    #[must_use]
+    pub fn emptied(self) -> Self {
+        Self(self.0 & !(1 << SLOT_LIVE_BIT | 1 << SLOT_RESERVED_BIT))
+    }
+
     /// The word that this slot has from its subtable's split on: what is live stays named, what a writer has
     /// reserved does not.
     #[must_use]
@@ -110,9 +116,6 @@ impl HashSlot {
     #[inline]
     #[must_use]
     pub fn state(self) -> SlotState {
-        if self.0 == 0 {
-            return SlotState::Unused;
-        }
         if self.0 == 1 << SLOT_LIVE_BIT | 1 << SLOT_RESERVED_BIT {
             return SlotState::Sealed(None);
         }
@@ -123,11 +126,11 @@ impl HashSlot {
         };
         let object = ObjectRef { place, fingerprint: self.0 as u8 };
         match self.0 >> SLOT_RESERVED_BIT {
+            0b00 if self.0 == 0 || place.is_sound() => SlotState::Unused,
             _ if !place.is_sound() => SlotState::Corrupt,
             0b01 => SlotState::Reserved(object),
             0b10 => SlotState::Live(object),
-            0b11 => SlotState::Sealed(Some(object)),
-            _ => SlotState::Corrupt,
+            _ => SlotState::Sealed(Some(object)),
         }
     }
 }

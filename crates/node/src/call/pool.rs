@@ -71,16 +71,15 @@ impl Calls {
         let state = &*self.state;
         let owner = || state.owner(client);
         match request {
-            ControlRequest::ExchangeObjects { table, lines, count, published, freed } => {
+            ControlRequest::ExchangeObjects { table, shard, lines, count, published, freed } => {
                 let objects = self.view.get(table)?.objects()?;
-                let (owner, connected) = (owner()?, state.compute_nodes().numbers());
-                answer.push_control(&objects.exchange(
-                    owner,
-                    connected,
-                    (lines, count),
-                    &published,
-                    &freed,
-                )?);
+                let who = (owner()?, state.compute_nodes().numbers());
+                let (wanted, what) = ((lines, count), (&published[..], &freed[..]));
+                let given = objects.exchange(shard.into(), who, wanted, what, self.now)?;
+                answer.push_control(&given);
+            }
+            ControlRequest::Settled { table, shard, number } => {
+                self.view.get(table)?.objects()?.settled(shard.into(), owner()?, number)?;
             }
             ControlRequest::BeginSplit { table, partition, subtable } => {
                 let objects = self.view.get(table)?.objects()?;
@@ -88,8 +87,8 @@ impl Calls {
                 let which = (usize::from(partition), u32::from(subtable));
                 answer.push_control(&objects.begin_split(who, which, self.now)?);
             }
-            ControlRequest::EndSplit { table, units } => {
-                self.view.get(table)?.objects()?.end_split(owner()?, units);
+            ControlRequest::EndSplit { table, shard, units } => {
+                self.view.get(table)?.objects()?.end_split(shard.into(), owner()?, units)?;
             }
             ControlRequest::OfferProxy(offer) => {
                 let objects = self.view.get(offer.table)?.objects()?;

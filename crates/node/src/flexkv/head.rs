@@ -1,0 +1,240 @@
+//! The head of a shard: this node gives out its memory, of index and objects.
+//!
+//! Invariant: memory of an object is free, in a compute node's hand, or named by a slot. What a slot named is
+//! in the hand of the compute node that changed the slot. This node's processor gives it out and takes it
+//! back. It reads what compute nodes wrote only when one of them has ended, and writes nothing there.
+//!
+//! The replicas behind the head have what the head has, at the same places, or are one change of a slot
+//! behind. So memory that no slot of the head names, and that an ended compute node wrote, may be named by
+//! another replica yet. It is freed once a compute node has [settled](settling) the shard behind that.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
+use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::Ordering;
+use farsight_blocks::BlockSpace;
+use farsight_fabric::Region;
+use farsight_layout::hash_index::{COMBINED_BUCKETS, HashSlot, IndexShape, KeyHash, ObjectPlace, SlotState};
+use farsight_layout::value_block::ValueBlock;
+use farsight_protocol::{
+    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, ObjectGrant, ObjectMemory, ServerError, SplitGrant,
+};
+
+use super::objects::Objects;
+use super::settling::Settling;
+use super::splits::Splits;
+use crate::compute_nodes::Connected;
+use crate::table_name::TableName;
+
+/// What slots say of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Named {
+    /// Nothing, and none ever did.
+    Never,
+    /// Nothing.
+    Not,
+    /// A writer has one for it.
+    Reserved,
+    /// It is a key's.
+    Live,
+}
+
+/// The head of a shard.
+pub(super) struct ShardHead {
+    name: Arc<TableName>,
+    /// The shard's part of the index.
+    index: Arc<dyn Region>,
+    shape: IndexShape,
+    splits: Mutex<Splits>,
+    space: Arc<BlockSpace>,
+    objects: Mutex<Objects>,
+    /// Other nodes have it, too.
+    is_replicated: bool,
+    settling: Mutex<Settling>,
+}
+
+impl ShardHead {
+    /// The head of a shard without a pair.
+    pub(super) fn new(
+        name: Arc<TableName>,
+        index: Arc<dyn Region>,
+        (shape, splits): (IndexShape, Splits),
+        space: Arc<BlockSpace>,
+        is_replicated: bool,
+    ) -> Self {
+        let objects = Mutex::new(Objects::new(Arc::clone(&space)));
+        let (splits, settling) = (Mutex::new(splits), Mutex::default());
+        Self { name, index, shape, splits, space, objects, is_replicated, settling }
+    }
+
+    /// Takes note of what became of memory that compute nodes had in hand, and gives `owner` more.
+    pub(super) fn exchange(
+        &self,
+        (owner, connected): (ComputeNode, Connected),
+        (lines, count): (u8, u16),
+        (published, freed): (&[ObjectMemory], &[ObjectMemory]),
+        now: MonotonicNs,
+    ) -> Result<ObjectGrant, ServerError> {
+        let orphans = self.objects().take_orphans();
+        self.settle(orphans);
+        let mut objects = self.objects();
+        objects.note_published(owner, published);
+        objects.free(freed);
+        let given = objects.give(owner, connected, lines, count).map_err(|error| {
+            let code = if error.system.is_some() { ErrorCode::NoMemory } else { ErrorCode::RegionFull };
+            ServerError::new(code, format!("table {:?}: {error}", self.name))
+        })?;
+        drop(objects);
+        Ok(ObjectGrant { given, settle: self.settling().ask(now) })
+    }
+
+    /// Takes note that all replicas have what this one had when it asked for that under this number.
+    pub(super) fn settled(&self, number: u32) {
+        let unnamed = self.settling().end(number);
+        self.objects().free(&unnamed);
+    }
+
+    fn settling(&self) -> MutexGuard<'_, Settling> {
+        // As of objects.
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a compute node gets that wants to split this subtable of a partition.
+    pub(super) fn begin_split(
+        &self,
+        who: (ComputeNode, Connected),
+        (partition, number): (usize, u32),
+        now: MonotonicNs,
+    ) -> Result<SplitGrant, ServerError> {
+        let refused = || {
+            let text =
+                format!("table {:?} has no subtable {number} of partition {partition} here", self.name);
+            ServerError::new(ErrorCode::BadRequest, text)
+        };
+        let granted = self.splits().begin(&*self.index, who, (partition, number), now);
+        let granted = granted.map_err(|error| ServerError::new(ErrorCode::NoMemory, error.to_string()))?;
+        granted.ok_or_else(refused)
+    }
+
+    /// Takes note that `owner` writes these units no more.
+    pub(super) fn end_split(&self, owner: ComputeNode, units: [u32; 2]) {
+        self.splits().end(&*self.index, owner, units);
+    }
+
+    fn splits(&self) -> MutexGuard<'_, Splits> {
+        // As of objects.
+        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        // Each change is complete, or a bug that ends all answers.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a slot says of this object, which its compute node has published, or left when it ended. A slot
+    /// that was sealed names it still, unless the subtable has halves by now.
+    fn slot_of(&self, memory: ObjectMemory) -> Named {
+        let ObjectMemory { offset_lines, lines, generation } = memory;
+        let place = ObjectPlace { offset_lines, lines, generation };
+        let Some(hash) = self.hash_at(place) else { return Named::Never };
+        let subtable = self.splits().subtable(&*self.index, hash);
+        for first_line in self.shape.first_lines(hash, subtable) {
+            let first = first_line as usize * WORDS_PER_LINE;
+            for slot in &self.index.words()[first..first + COMBINED_BUCKETS * WORDS_PER_LINE] {
+                // Relaxed, here and below: who published it has said so, or has ended and the fabric has
+                // waited for that. What others make of the slot meanwhile names no earlier object.
+                match HashSlot(slot.load(Ordering::Relaxed)).state() {
+                    SlotState::Live(object) | SlotState::Sealed(Some(object)) if object.place == place => {
+                        return Named::Live;
+                    }
+                    SlotState::Reserved(object) if object.place == place => return Named::Reserved,
+                    _ => {}
+                }
+            }
+        }
+        Named::Not
+    }
+
+    /// Frees what ended compute nodes had in hand and no slot names. What one has reserved is looked at again
+    /// later: cards and processors do not agree on atomics, so compute nodes alone change slots.
+    fn settle(&self, held: Vec<(ComputeNode, ObjectMemory)>) {
+        for (owner, memory) in held {
+            match self.slot_of(memory) {
+                Named::Live => self.objects().note_published(owner, &[memory]),
+                // Another replica may be behind.
+                Named::Not if self.is_replicated => self.objects().note_published(owner, &[memory]),
+                Named::Never | Named::Not => self.objects().free_held(owner, memory),
+                Named::Reserved => self.objects().orphan(owner, memory),
+            }
+        }
+    }
+
+    /// The hash of the key of the object that stands there, if one does.
+    fn hash_at(&self, place: ObjectPlace) -> Option<KeyHash> {
+        let first = place.offset_lines as usize * WORDS_PER_LINE;
+        let words =
+            self.space.region().words().get(first..first + usize::from(place.lines) * WORDS_PER_LINE)?;
+        // Relaxed: as in `is_named`.
+        let bytes: Vec<u8> =
+            words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let block = ValueBlock::parse(&bytes).ok()?;
+        (block.table() == place.generation).then(|| KeyHash::of(block.key()))
+    }
+    /// Looks at a piece of the memory that is out. False if none is left to be looked at.
+    pub(super) fn sweep(&self) -> bool {
+        let orphans = self.objects().take_orphans();
+        self.settle(orphans);
+        let piece = self.objects().next_piece();
+        let Some(piece) = piece else { return false };
+        // An object that is in no hand was named by a slot. If none names it any more, none ever will.
+        let of = |of: &ObjectMemory| (self.slot_of(*of), *of);
+        let unnamed = piece.iter().map(of).filter(|(named, _)| matches!(named, Named::Never | Named::Not));
+        if self.is_replicated {
+            // Here none does. What is damaged another replica may have whole.
+            let unnamed = unnamed.filter(|(named, _)| *named == Named::Not).map(|(_, memory)| memory).collect();
+            self.settling().note(unnamed);
+        } else {
+            let unnamed: Vec<_> = unnamed.map(|(_, memory)| memory).collect();
+            self.objects().free(&unnamed);
+        }
+        true
+    }
+
+    /// Pieces that are to be looked at.
+    pub(super) fn pieces_left(&self) -> u64 {
+        self.objects().pieces_left() as u64
+    }
+
+    /// Takes over what a compute node had that has ended.
+    pub(super) fn end(&self, owner: ComputeNode) {
+        self.splits().end_all(&*self.index, owner);
+        let held = self.objects().held_by(owner);
+        self.settle(held);
+        // What it replaced, and had not said so yet, is in nobody's hand.
+        self.objects().begin_sweep();
+    }
+
+    /// What it has of its index, and how many lines that are; what it has of objects.
+    pub(super) fn stats(&self) -> (HashIndexStats, u64, BlockSpaceStats) {
+        let of_blocks = self.space.stats();
+        // Each lock is let go before the next one is taken.
+        let (objects, resting_lines) = {
+            let objects = self.objects();
+            (objects.published(), objects.resting_lines())
+        };
+        let (hash_index, used) = {
+            let splits = self.splits();
+            (splits.stats(objects), splits.used_lines())
+        };
+        let blocks = BlockSpaceStats {
+            live_bytes: of_blocks.live_bytes,
+            free_bytes: of_blocks.free_bytes,
+            quarantined_bytes: resting_lines * LINE_BYTES as u64,
+            lost_bytes: of_blocks.lost_bytes,
+            used_bytes: of_blocks.used_bytes,
+            limit_bytes: of_blocks.limit_bytes,
+        };
+        (hash_index, used, blocks)
+    }
+}
