@@ -223,6 +223,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_growth,
     },
     Named {
+        name: "hashed-replicas",
+        about: "each pair of a FlexKV table is on two or three nodes; compute nodes stop, die and are cut off",
+        of_seed: Scenario::hashed_replicas,
+    },
+    Named {
         name: "hashed-names",
         about: "FlexKV's table is dropped, made again, renamed and swapped under its compute nodes",
         of_seed: Scenario::hashed_names,

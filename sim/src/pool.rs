@@ -72,6 +72,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
         value_bytes: scenario.value_bytes,
         engine: shape.engine,
         sample: if shape.engine == PoolEngine::XStoreD { scenario.sample() } else { Vec::new() },
+        replicas: shape.replicas as u8,
         seed: scenario.seed,
     }));
     if shape.proxies > 0 {

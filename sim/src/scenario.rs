@@ -110,6 +110,8 @@ pub struct PoolShape {
     pub leaves_one_in: Option<u64>,
     /// Bytes of a FlexKV table on each node.
     pub hashed_bytes: u64,
+    /// On how many of its nodes each pair of a FlexKV table is.
+    pub replicas: usize,
 }
 
 /// Bytes of a FlexKV table whose memory is used again soon: an index of the least size, and objects for a few

@@ -68,7 +68,7 @@ impl FlexSession {
     }
 
     /// Has all replicas have the words of a partition's directory that the head has: those words.
-    async fn level_directory<Q: QueuePair>(
+    pub(crate) async fn level_directory<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         shard: usize,

@@ -98,6 +98,10 @@ impl FlexSession {
         }
         let head = self.table.head(of.shard).node;
         match self.calls.begin_split(head, partition, number).map_err(FlexError::of_call)? {
+            // The head's directory says so. Who split it may have ended before the others' do.
+            SplitGrant::Done if self.table.is_replicated(of.shard) => {
+                self.level_directory(slot, of.shard, of.hash.partition()).await.map(drop)
+            }
             SplitGrant::Done => Ok(()),
             SplitGrant::Wait { pause_us } => {
                 self.await_split(slot, (key, of), Duration::from_micros(pause_us.into())).await

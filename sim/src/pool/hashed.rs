@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::sync::Ordering;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_client::Access;
 use farsight_fabric::Region as _;
@@ -19,14 +19,15 @@ use farsight_layout::hash_index::{
     ObjectPlace, ObjectRef, SlotState, Subtable,
 };
 use farsight_layout::value_block::ValueBlock;
-use farsight_protocol::{Space, TableStats};
+use farsight_oracles::Embedding as _;
+use farsight_protocol::{Space, TableStats, WriteOperation, WriteOutcome};
 
 use super::{JudgedPool, Stage};
 use crate::classes::Coverage;
 use crate::client::{Client, End, Plan};
 use crate::cluster::{Cluster as _, HashedPool};
 use crate::look_back::check_all_gone;
-use crate::run::NEWCOMER;
+use crate::run::{NEWCOMER, TABLE};
 
 /// Keys of one batch while looking back.
 const BATCH: usize = 64;
@@ -34,6 +35,10 @@ const BATCH: usize = 64;
 const TRIES: usize = 4;
 /// As long as nodes may take until they have freed everything that ended compute nodes left.
 const SWEPT_WITHIN: Duration = Duration::from_secs(2);
+/// So long after a compute node was asked to settle a shard, a node asks another one.
+const ASKED_AGAIN_WITHIN: Duration = Duration::from_millis(600);
+/// Keys that who settles writes: of each of a few shards some.
+const SETTLING_KEYS: usize = 24;
 /// Between two looks whether they have.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
@@ -49,6 +54,8 @@ impl<K: Kind> JudgedPool<K> for HashedPool<K> {
         let fresh = Arc::new(Plan { group: NEWCOMER, access: Access::OneSided, ..stage.bystander.again() });
         read_keys(&fresh)?;
         stage.bystander.programs.close();
+        stage.await_swept()?;
+        stage.settle()?;
         stage.await_swept()?;
         let splits = stage.check_memory()?;
         check_all_gone(&stage.bystander)?;
@@ -77,8 +84,34 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
         }
     }
 
+    /// Has replicas settled that ended compute nodes left apart, if the nodes ask for it: by a compute node
+    /// that writes keys of its own.
+    fn settle(&self) -> Result<(), String> {
+        if self.scenario.pool.is_none_or(|shape| shape.replicas == 1) {
+            return Ok(());
+        }
+        let failed = |error: &dyn std::fmt::Display| format!("settling: {error}");
+        self.bystander.simulation.sleep(ASKED_AGAIN_WITHIN);
+        let client = HashedPool::<K>::connect(&self.bystander.simulation, self.bystander.addresses);
+        let table = client.and_then(|client| client.open_table(TABLE)).map_err(|error| failed(&error))?;
+        let mut session = table.session(Access::OneSided).map_err(|error| failed(&error))?;
+        let (scenario, embedding) = (self.scenario, self.scenario.embedding);
+        let known: BTreeSet<u64> = scenario.keys.iter().map(|key| embedding.key(*key)).collect();
+        // Some of each shard. The first batch asks for memory, and the second one settles.
+        let keys: Vec<u64> = (0..).filter(|key| !known.contains(key)).take(SETTLING_KEYS).collect();
+        let (value, mut outcomes) = (vec![0; usize::from(scenario.value_bytes)], Vec::new());
+        for (operation, value) in [(WriteOperation::Put, &value[..]), (WriteOperation::Remove, &[])] {
+            let entries = keys.iter().map(|key| (*key, value));
+            session.write(operation, entries, &mut outcomes).map_err(|error| failed(&error))?;
+            let failure = outcomes.iter().find(|outcome| matches!(outcome, WriteOutcome::Failed(_)));
+            failure.map_or(Ok(()), |failure| Err(failed(&format!("{failure:?}"))))?;
+        }
+        Ok(())
+    }
+
     /// Slots and objects fit, and nothing else is in use. Returns how often subtables were split.
     fn check_memory(&self) -> Result<u64, String> {
+        let replicas = self.scenario.pool.map_or(1, |shape| shape.replicas);
         let nodes = self.pools.current();
         let parts: Vec<(TableStats, Vec<Arc<SimRegion>>)> = nodes
             .iter()
@@ -88,25 +121,19 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
             })
             .collect::<Result<_, _>>()?;
         let (mut keys, mut splits) = (BTreeSet::new(), 0);
-        for (index, (table, regions)) in parts.iter().enumerate() {
-            let region = |space| {
-                let id = table.info.region_of(space).map(farsight_protocol::RegionInfo::id);
-                regions.iter().find(|region| Some(region.id()) == id).ok_or("a region is gone")
-            };
-            let (slots, objects) = (region(Space::Index)?, region(Space::Blocks)?);
-            let lines = (slots.words().len() / WORDS_PER_LINE) as u64;
-            let shape = IndexShape::new(parts.len(), lines).map_err(|error| error.to_string())?;
-            let node = NodeIndex { index, nodes: parts.len(), shape, slots, objects };
-            let (named_lines, subtables) = node.check(&mut keys)?;
-            let known = table.hash_index.ok_or("the node counts no splits")?;
-            if subtables != known.subtables {
-                return Err(format!("node {index}: {subtables} subtables, it counts {known:?}"));
-            }
-            splits += known.splits;
-            let blocks = table.blocks.ok_or("the node counts no objects")?;
-            let used = (blocks.live_bytes - blocks.quarantined_bytes) / LINE_BYTES as u64;
-            if used != named_lines {
-                return Err(format!("node {index}: {used} lines are in use, slots name {named_lines}"));
+        for shard in 0..parts.len() {
+            let mut head: Option<Replica<'_>> = None;
+            for section in (0..replicas).rev() {
+                let (table, regions) = &parts[(shard + section) % parts.len()];
+                let replica = Replica::of((shard, parts.len()), (section, replicas), table, regions)?;
+                let Some(head) = &head else {
+                    splits += replica.check_head(table, &mut keys)?;
+                    head = Some(replica);
+                    continue;
+                };
+                // Each replica by itself has no key twice.
+                replica.check(&mut BTreeSet::new())?;
+                replica.check_behind(head)?;
             }
         }
         Ok(splits)
@@ -129,37 +156,104 @@ fn read_keys<K: Kind>(plan: &Arc<Plan<HashedPool<K>>>) -> Result<(), String> {
     Err(format!("looking back: {TRIES} connections broke"))
 }
 
-/// One node's part of a table as it stands in memory.
-struct NodeIndex<'m> {
-    index: usize,
+/// One node's part of a shard as it stands in memory.
+struct Replica<'m> {
+    shard: usize,
     nodes: usize,
     shape: IndexShape,
-    slots: &'m SimRegion,
-    objects: &'m SimRegion,
+    slots: &'m [AtomicU64],
+    objects: &'m [AtomicU64],
 }
 
-impl NodeIndex<'_> {
-    /// Checks all slots, and adds their keys to `keys`. Returns the lines of the objects that are named, and
-    /// how many subtables there are.
-    fn check(&self, keys: &mut BTreeSet<Vec<u8>>) -> Result<(u64, u32), String> {
-        let (mut named_lines, mut subtables) = (0, 0);
-        for partition in (self.index..HASH_PARTITIONS).step_by(self.nodes) {
+impl<'m> Replica<'m> {
+    fn of(
+        (shard, nodes): (usize, usize),
+        (section, sections): (usize, usize),
+        table: &TableStats,
+        regions: &'m [Arc<SimRegion>],
+    ) -> Result<Self, String> {
+        let words_of = |space| {
+            let id = table.info.region_of(space).map(farsight_protocol::RegionInfo::id);
+            let region = regions.iter().find(|region| Some(region.id()) == id).ok_or("a region is gone")?;
+            let words = region.words().len() / WORDS_PER_LINE / sections * WORDS_PER_LINE;
+            Ok::<_, &str>(&region.words()[section * words..][..words])
+        };
+        let (slots, objects) = (words_of(Space::Index)?, words_of(Space::Blocks)?);
+        let lines = (slots.len() / WORDS_PER_LINE) as u64;
+        let shape = IndexShape::new(nodes, lines).map_err(|error| error.to_string())?;
+        Ok(Self { shard, nodes, shape, slots, objects })
+    }
+
+    /// Checks slots and objects of a head, and what its node counts. Returns how often it was split.
+    fn check_head(&self, table: &TableStats, keys: &mut BTreeSet<Vec<u8>>) -> Result<u64, String> {
+        let shard = self.shard;
+        let (named_lines, subtables) = self.check(keys)?;
+        let known = table.hash_index.ok_or("the node counts no splits")?;
+        if subtables != known.subtables {
+            return Err(format!("shard {shard}: {subtables} subtables, its node counts {known:?}"));
+        }
+        let blocks = table.blocks.ok_or("the node counts no objects")?;
+        let used = (blocks.live_bytes - blocks.quarantined_bytes) / LINE_BYTES as u64;
+        if used != named_lines {
+            return Err(format!("shard {shard}: {used} lines are in use, slots name {named_lines}"));
+        }
+        Ok(known.splits)
+    }
+
+    /// Checks that it has what the head has, but for what nobody has to settle: what somebody was inserting,
+    /// or sealing, who has ended.
+    fn check_behind(&self, head: &Self) -> Result<(), String> {
+        let words_of = |of: Subtable| {
+            let first_line = self.shape.unit_line(of.unit());
+            let lines = first_line as usize..(first_line + self.shape.buckets().lines()) as usize;
+            lines.start * WORDS_PER_LINE..lines.end * WORDS_PER_LINE
+        };
+        // Who splits a subtable last may have ended before any replica but the head had its halves.
+        let words = self.subtables().into_iter().flat_map(words_of);
+        for word in words.filter(|word| word % WORDS_PER_LINE > 0) {
+            // Relaxed: nobody writes.
+            let [own, at_head] = [self, head].map(|of| HashSlot(of.slots[word].load(Ordering::Relaxed)));
+            let may_differ = match (own.state(), at_head.state()) {
+                (SlotState::Reserved(_), _) => false,
+                (SlotState::Unused, SlotState::Reserved(_) | SlotState::Live(_)) => true,
+                _ => own.sealed() == at_head,
+            };
+            if own != at_head && !may_differ {
+                let shard = self.shard;
+                return Err(format!("shard {shard}, word {word}: a replica has {own:x?}, the head {at_head:x?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The subtables that directories lead to.
+    fn subtables(&self) -> Vec<Subtable> {
+        let mut found = Vec::new();
+        for partition in (self.shard..HASH_PARTITIONS).step_by(self.nodes) {
             let mut left = vec![self.shape.root(partition)];
             while let Some(of) = left.pop() {
                 let halves = of.directory_word().and_then(|word| {
                     let first = self.shape.directory_line(partition) as usize * WORDS_PER_LINE;
-                    let word = self.slots.words()[first + word].load(Ordering::Relaxed);
+                    let word = self.slots[first + word].load(Ordering::Relaxed);
                     Halves::parse(word, self.shape.units())
                 });
-                if let Some(halves) = halves {
-                    left.extend([0, 1].map(|half| of.half(half, halves)));
-                } else {
-                    named_lines += self.check_subtable(of, keys)?;
-                    subtables += 1;
+                match halves {
+                    Some(halves) => left.extend([0, 1].map(|half| of.half(half, halves))),
+                    None => found.push(of),
                 }
             }
         }
-        Ok((named_lines, subtables))
+        found
+    }
+
+    /// Checks all slots, and adds their keys to `keys`. Returns the lines of the objects that are named, and
+    /// how many subtables there are.
+    fn check(&self, keys: &mut BTreeSet<Vec<u8>>) -> Result<(u64, u32), String> {
+        let (mut named_lines, subtables) = (0, self.subtables());
+        for of in &subtables {
+            named_lines += self.check_subtable(*of, keys)?;
+        }
+        Ok((named_lines, subtables.len() as u32))
     }
 
     /// The same of one subtable.
@@ -167,7 +261,7 @@ impl NodeIndex<'_> {
         let mut named_lines = 0;
         let first_line = self.shape.unit_line(of.unit());
         for line in first_line..first_line + self.shape.buckets().lines() {
-            let words = &self.slots.words()[line as usize * WORDS_PER_LINE..][..WORDS_PER_LINE];
+            let words = &self.slots[line as usize * WORDS_PER_LINE..][..WORDS_PER_LINE];
             let header = words[0].load(Ordering::Relaxed);
             for slot in 0..BUCKET_SLOTS {
                 // Relaxed, here and below: nobody writes.
@@ -182,7 +276,7 @@ impl NodeIndex<'_> {
                 let hash = KeyHash::of(&key);
                 let first_lines = self.shape.first_lines(hash, of);
                 let is_place = first_lines.iter().any(|first| (*first..first + 2).contains(&line));
-                let is_node = self.shape.node_of(hash) == self.index;
+                let is_node = self.shape.node_of(hash) == self.shard;
                 let is_overflow = line as usize % GROUP_BUCKETS == 1;
                 let is_header =
                     is_overflow || header == 0 || header == BucketHeader::new(hash, of.depth()).word();
@@ -201,7 +295,7 @@ impl NodeIndex<'_> {
     fn key(&self, object: ObjectRef) -> Result<Vec<u8>, String> {
         let ObjectPlace { offset_lines, lines, generation } = object.place;
         let first = offset_lines as usize * WORDS_PER_LINE;
-        let words = self.objects.words().get(first..first + usize::from(lines) * WORDS_PER_LINE);
+        let words = self.objects.get(first..first + usize::from(lines) * WORDS_PER_LINE);
         let words = words.ok_or("its object lies outside the region")?;
         let bytes: Vec<u8> =
             words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();

@@ -32,6 +32,8 @@ pub(super) struct PoolSetting {
     pub(super) engine: PoolEngine,
     /// Keys by which an XStore-D table's ranges are cut.
     pub(super) sample: Vec<u64>,
+    /// On how many nodes each pair is.
+    pub(super) replicas: u8,
     pub(super) seed: u64,
 }
 
@@ -84,8 +86,11 @@ impl<K: Kind> Pools<K> {
 
     /// Makes the table, as who looks after the pool.
     pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
-        let PoolSetting { simulation, addresses, value_bytes, sample, engine, .. } = &self.setting;
-        let definition = TableDefinition::new(TABLE, KeyKind::U64, *value_bytes);
+        let PoolSetting { simulation, addresses, value_bytes, sample, engine, replicas, .. } = &self.setting;
+        let definition = TableDefinition {
+            replicas: Some(*replicas),
+            ..TableDefinition::new(TABLE, KeyKind::U64, *value_bytes)
+        };
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
         let (engine, sample) = (Some(engine.kind()), sample.clone());
         client.create_table(NewTable { definition, engine, sample }).map(drop)

@@ -103,6 +103,7 @@ impl Scenario {
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
+            replicas: 1,
         };
         let programs = 1 + random.below(4) as usize;
         Self {
@@ -127,6 +128,7 @@ impl Scenario {
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
             hashed_bytes: HASHED_BYTES,
+            replicas: 1,
         };
         Self { pool: Some(shape), ..plain }
     }
@@ -143,6 +145,7 @@ impl Scenario {
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
+            replicas: 1,
         };
         Self {
             pool: Some(shape),
@@ -226,6 +229,27 @@ impl Scenario {
             pool: plain.pool.map(|shape| PoolShape { proxies, ..shape }),
             ..plain
         }
+    }
+
+    /// Each pair is on two or three nodes, under all that strikes compute nodes. A part of these scenarios has
+    /// keys of one or two partitions, which are split, and another one compute nodes that serve.
+    pub(crate) fn hashed_replicas(seed: u64) -> Self {
+        let name = "hashed-replicas";
+        let special: &[Choice] = [&DEATHS[..], &LEASES, &NETWORK, &[]][seed as usize % 4];
+        let of = match seed / 4 % 4 {
+            0 => Self { name, ..Self::hashed_growth(seed) },
+            1 => Self { name, ..Self::hashed_conditional(seed) },
+            _ => Self::in_hash(name, seed, special, usize::from(!special.is_empty())),
+        };
+        let mut random = SplitMix64::new(seed ^ 0x7265_706c);
+        let memory_nodes = 2 + random.below(2) as usize;
+        let replicas = 2 + random.below(memory_nodes as u64 - 1) as usize;
+        let proxies = usize::from(seed / 4 % 4 == 2);
+        let shape = |shape: PoolShape| {
+            let hashed_bytes = shape.hashed_bytes * replicas as u64;
+            PoolShape { memory_nodes, replicas, hashed_bytes, proxies, ..shape }
+        };
+        Self { pool: of.pool.map(shape), hot_keys: of.hot_keys.min(8), ..of }
     }
 
     /// FlexKV's name leads to one table after another, or to none.

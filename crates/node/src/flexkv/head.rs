@@ -192,8 +192,9 @@ impl ShardHead {
         let unnamed = piece.iter().map(of).filter(|(named, _)| matches!(named, Named::Never | Named::Not));
         if self.is_replicated {
             // Here none does. What is damaged another replica may have whole.
-            let unnamed = unnamed.filter(|(named, _)| *named == Named::Not).map(|(_, memory)| memory).collect();
-            self.settling().note(unnamed);
+            let unnamed = unnamed.filter(|(named, _)| *named == Named::Not).map(|(_, memory)| memory);
+            let unnamed: Vec<_> = unnamed.collect();
+            self.settling().note(unnamed.into_iter());
         } else {
             let unnamed: Vec<_> = unnamed.map(|(_, memory)| memory).collect();
             self.objects().free(&unnamed);
@@ -219,9 +220,12 @@ impl ShardHead {
     pub(super) fn stats(&self) -> (HashIndexStats, u64, BlockSpaceStats) {
         let of_blocks = self.space.stats();
         // Each lock is let go before the next one is taken.
-        let (objects, resting_lines) = {
-            let objects = self.objects();
-            (objects.published(), objects.resting_lines())
+        let unnamed: Vec<ObjectMemory> = self.settling().unnamed().copied().collect();
+        let (objects, quarantined_lines) = {
+            let mut objects = self.objects();
+            let out = unnamed.into_iter().filter(|memory| objects.is_out(*memory));
+            let unnamed_lines: u64 = out.map(|memory| u64::from(memory.lines)).sum();
+            (objects.published(), objects.resting_lines() + unnamed_lines)
         };
         let (hash_index, used) = {
             let splits = self.splits();
@@ -230,7 +234,7 @@ impl ShardHead {
         let blocks = BlockSpaceStats {
             live_bytes: of_blocks.live_bytes,
             free_bytes: of_blocks.free_bytes,
-            quarantined_bytes: resting_lines * LINE_BYTES as u64,
+            quarantined_bytes: quarantined_lines * LINE_BYTES as u64,
             lost_bytes: of_blocks.lost_bytes,
             used_bytes: of_blocks.used_bytes,
             limit_bytes: of_blocks.limit_bytes,

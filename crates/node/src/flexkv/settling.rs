@@ -5,6 +5,7 @@
 //!
 //! Several compute nodes may settle one shard, one after the other did not answer. Any answer will do.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
@@ -19,15 +20,21 @@ pub(super) struct Settling {
     /// The last number.
     number: u32,
     /// Noted before somebody was asked under that, and when somebody was asked last.
-    asked: Option<(Vec<ObjectMemory>, MonotonicNs)>,
+    asked: Option<(BTreeSet<ObjectMemory>, MonotonicNs)>,
     /// Noted since.
-    noted: Vec<ObjectMemory>,
+    noted: BTreeSet<ObjectMemory>,
 }
 
 impl Settling {
     /// Notes memory that no slot of the head names.
-    pub(super) fn note(&mut self, unnamed: Vec<ObjectMemory>) {
-        self.noted.extend(unnamed);
+    pub(super) fn note(&mut self, unnamed: impl Iterator<Item = ObjectMemory>) {
+        let asked = self.asked.as_ref().map(|(asked, _)| asked);
+        self.noted.extend(unnamed.filter(|memory| !asked.is_some_and(|asked| asked.contains(memory))));
+    }
+
+    /// What is to be freed. A compute node that lives may have freed it already.
+    pub(super) fn unnamed(&self) -> impl Iterator<Item = &ObjectMemory> {
+        self.asked.iter().flat_map(|(unnamed, _)| unnamed).chain(&self.noted)
     }
 
     /// The number under which a compute node is asked that calls now, if one is to be asked.
@@ -52,7 +59,7 @@ impl Settling {
         if number != self.number {
             return Vec::new();
         }
-        self.asked.take().map_or_else(Vec::new, |(unnamed, _)| unnamed)
+        self.asked.take().into_iter().flat_map(|(unnamed, _)| unnamed).collect()
     }
 }
 
@@ -68,9 +75,11 @@ mod tests {
     fn what_was_noted_before_somebody_was_asked_is_freed() {
         let (mut settling, now) = (Settling::default(), MonotonicNs(0));
         assert_eq!(settling.ask(now), None, "nothing is to be freed");
-        settling.note(vec![memory(1), memory(2)]);
+        settling.note([memory(1), memory(2)].into_iter());
         assert_eq!(settling.ask(now), Some(1));
-        settling.note(vec![memory(3)]);
+        settling.note([memory(3)].into_iter());
+        settling.note([memory(1), memory(3)].into_iter());
+        assert_eq!(settling.unnamed().count(), 3, "each once");
         assert_eq!(settling.ask(now), None, "somebody does it");
         assert_eq!(settling.ask(now.plus(PATIENCE)), Some(1), "or has ended");
         assert_eq!(settling.end(0), [], "another number");
