@@ -33,6 +33,9 @@ pub(crate) fn connect(
     Ok(Client { url, open: Mutex::new(Some(client)) })
 }
 
+/// A table's name, the kind of its keys, bytes of its values, their type, and whether they have any length.
+type TableRow = (String, String, usize, String, bool);
+
 #[pymethods]
 impl Client {
     #[getter]
@@ -87,7 +90,7 @@ impl Client {
 
     /// Name, kind of keys, bytes of a value, or of the longest, the name of their type, and whether they have
     /// any length, of each table.
-    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize, String, bool)>> {
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<TableRow>> {
         let client = self.client()?;
         let tables = py.detach(|| client.tables()).map_err(|error| error::catalogue(&error))?;
         let row = |info: TableInfo| {

@@ -10,6 +10,7 @@
 
 mod client;
 mod error;
+mod reading;
 mod server;
 mod table;
 mod typed_table;

@@ -10,6 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes};
 
 use crate::error;
+use crate::reading::{Room, Rooms};
 use crate::typed_table::Operations;
 
 /// The milliseconds of a pair that stays until it is removed.
@@ -28,11 +29,12 @@ fn lifetime_of(ttl_ms: Option<u64>) -> Lifetime {
 #[pyclass(frozen)]
 pub(crate) struct Table {
     operations: Box<dyn Operations>,
+    rooms: Rooms,
 }
 
 impl Table {
     pub(crate) fn new(operations: Box<dyn Operations>) -> Self {
-        Self { operations }
+        Self { operations, rooms: Rooms::default() }
     }
 }
 
@@ -65,19 +67,39 @@ impl Table {
 
     /// The value of a key and its version.
     fn get<'py>(&self, py: Python<'py>, key: u64) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
-        let answers = py.detach(|| self.operations.multi_get(&[key]))?;
-        Ok(answers.get(0).map(|(value, version)| (PyBytes::new(py, value), version)))
+        let mut room = self.rooms.take();
+        room.ask_one(key);
+        self.read(py, &mut room)?;
+        let found = room.answers.get(0).map(|(value, version)| (PyBytes::new(py, value), version));
+        self.rooms.put_back(room);
+        Ok(found)
     }
 
-    /// Versions, which are zero for absent keys, and values.
+    /// Which keys were found, a byte each. If they are wanted, versions, which are zero for absent keys.
+    /// Values, zeros for absent keys, unless they went to the buffer `out`.
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
-    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
-        let keys = copied::<u64>(py, keys)?;
-        let answers = py.detach(|| self.operations.multi_get(&keys))?;
-        Ok((words(py, answers.versions().iter().copied())?, PyByteArray::new(py, answers.values())))
+        wants_versions: bool,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<GotBatch<'py>> {
+        let mut room = self.rooms.take();
+        room.ask(py, keys)?;
+        self.read(py, &mut room)?;
+        let values = room.answers.values();
+        let values = match out {
+            None => Some(PyByteArray::new(py, values)),
+            Some(out) => {
+                PyBuffer::<u8>::get(out)?.copy_from_slice(py, values)?;
+                None
+            }
+        };
+        let versions = wants_versions.then(|| words(py, room.answers.versions().iter().copied()));
+        let found = PyByteArray::new(py, &room.found);
+        let versions = versions.transpose()?;
+        self.rooms.put_back(room);
+        Ok((found, versions, values))
     }
 
     /// Keys and values.
@@ -224,10 +246,14 @@ impl Table {
 
     /// Versions, which are zero for absent keys, and values.
     fn multi_get_values<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<WithValues<'py>> {
-        let keys = copied::<u64>(py, keys)?;
-        let answers = py.detach(|| self.operations.multi_get(&keys))?;
-        let values = answers.iter().map(|answer| answer.map(|(value, _)| PyBytes::new(py, value)));
-        Ok((words(py, answers.versions().iter().copied())?, values.collect()))
+        let mut room = self.rooms.take();
+        room.ask(py, keys)?;
+        self.read(py, &mut room)?;
+        let values = room.answers.iter().map(|answer| answer.map(|(value, _)| PyBytes::new(py, value)));
+        let values = values.collect();
+        let versions = words(py, room.answers.versions().iter().copied())?;
+        self.rooms.put_back(room);
+        Ok((versions, values))
     }
 
     /// Keys and values.
@@ -325,10 +351,19 @@ impl Table {
     }
 }
 
+/// Which keys were found, their versions if they are wanted, and their values if those stand nowhere else.
+type GotBatch<'py> =
+    (Bound<'py, PyByteArray>, Option<Bound<'py, PyByteArray>>, Option<Bound<'py, PyByteArray>>);
+
 /// Words of keys, and a value each that has one.
 type WithValues<'py> = (Bound<'py, PyByteArray>, Vec<Option<Bound<'py, PyBytes>>>);
 
 impl Table {
+    /// Gets what a room asks for, without the interpreter's lock.
+    fn read(&self, py: Python<'_>, room: &mut Room) -> PyResult<()> {
+        py.detach(|| room.read(&*self.operations))
+    }
+
     /// Fails as the first of the writes that the server did not take.
     fn check_refusals(&self, operation: WriteOperation, outcomes: &[WriteOutcome]) -> PyResult<()> {
         let mut failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| match outcome {

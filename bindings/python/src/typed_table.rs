@@ -17,6 +17,12 @@ use crate::error;
 pub(crate) trait NumpyKey: Key {
     fn from_bits(bits: u64) -> Self;
     fn to_bits(self) -> u64;
+
+    /// Many keys; in `room` unless their bits are what they are.
+    fn of_bits<'a>(bits: &'a [u64], room: &'a mut Vec<Self>) -> &'a [Self] {
+        room.extend(bits.iter().map(|bits| Self::from_bits(*bits)));
+        room
+    }
 }
 
 impl NumpyKey for u64 {
@@ -26,6 +32,10 @@ impl NumpyKey for u64 {
 
     fn to_bits(self) -> u64 {
         self
+    }
+
+    fn of_bits<'a>(bits: &'a [u64], _room: &'a mut Vec<u64>) -> &'a [u64] {
+        bits
     }
 }
 
@@ -122,7 +132,7 @@ pub(crate) trait Operations: Send + Sync {
     fn has_blocks(&self) -> bool;
     /// The name of the type of its values.
     fn value_type(&self) -> &str;
-    fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr>;
+    fn multi_get(&self, keys: &[u64], answers: &mut Answers) -> Result<(), PyErr>;
     /// The first pairs, at most `limit`, from the key `first` on, and below `end`.
     fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr>;
     /// The bits of the first keys, at most `limit`, of the same range.
@@ -268,13 +278,10 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         &self.table.info().definition.value_type
     }
 
-    fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr> {
-        let keys = typed::<K>(keys);
-        let mut answers = Answers::default();
-        self.with_session(|session| {
-            session.multi_get(&keys, &mut answers).map_err(|error| error::reading(&error))
-        })?;
-        Ok(answers)
+    fn multi_get(&self, keys: &[u64], answers: &mut Answers) -> Result<(), PyErr> {
+        let mut typed = Vec::new();
+        let keys = K::of_bits(keys, &mut typed);
+        self.with_session(|session| session.multi_get(keys, answers).map_err(|error| error::reading(&error)))
     }
 
     fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr> {

@@ -106,6 +106,50 @@ def test_many_at_once(new_table: Any) -> None:
     values[0] = 1  # The arrays are the caller's own.
 
 
+def test_values_go_where_the_caller_wants_them(new_table: Any) -> None:
+    table = new_table(np.uint64)
+    keys = np.arange(0, 2_000, 2, np.uint64)
+    table.put_many(keys, keys + 7)
+    room = np.full(2_000, 99, np.uint64)
+    values, found, versions = table.multi_get(np.arange(2_000), versions=True, out=room)
+    assert values is room and (found == (np.arange(2_000) % 2 == 0)).all() and ((versions > 0) == found).all()
+    assert (room[::2] == keys + 7).all() and not room[1::2].any(), "values of absent keys are zeros"
+    # Also where the call before left others.
+    assert table.multi_get(keys)[0].all()
+    values, found = table.multi_get(keys + 1)
+    assert not found.any() and not values.any()
+    piece = room[11:14]
+    assert table.multi_get([2, 3, 4], out=piece)[0] is piece
+    assert room[10:15].tolist() == [17, 9, 0, 11, 21], "nothing beside it"
+    kept = room.copy()
+    for out, error in [
+        (np.zeros(3, np.int64), TypeError),
+        ([0, 0, 0], TypeError),
+        (np.zeros(2, np.uint64), ValueError),
+        (np.zeros((3, 1), np.uint64), ValueError),
+        (room[:6:2], ValueError),
+    ]:
+        with pytest.raises(error, match="out "):
+            table.multi_get([2, 3, 4], out=out)
+    room.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        table.multi_get([2, 3, 4], out=room[:3])
+    assert (room == kept).all()
+
+
+@pytest.mark.parametrize("value_type", VALUES)
+def test_every_type_of_values_goes_there(new_table: Any, value_type: str) -> None:
+    dtype, new_value = VALUES[value_type]
+    table = new_table(dtype)
+    rng = random.Random(value_type)
+    for key in range(0, 40, 2):
+        table.put(key, new_value(rng))
+    expected, _ = table.multi_get(range(40))
+    room = np.frombuffer(bytearray(b"\xaa" * expected.nbytes), table.dtype)
+    table.multi_get(range(40), out=room)
+    assert room.tobytes() == expected.tobytes() and expected[1::2].tobytes().count(0) == expected[1::2].nbytes
+
+
 def test_scans(new_table: Any) -> None:
     table = new_table(np.uint64, key=np.int64)
     keys = np.arange(-10_000, 10_000)

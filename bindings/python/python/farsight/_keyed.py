@@ -183,7 +183,8 @@ class KeyedTable(ABC):
         return int(_convert.scalar(key, self._key_dtype, "the key").view(np.uint64)[0])
 
     def _keys(self, keys: ArrayLike) -> NDArray[np.uint64]:
-        return _convert.array(keys, self._key_dtype, "keys").view(np.uint64)
+        wanted = _convert.array(keys, self._key_dtype, "keys")
+        return wanted if self._keys_are_words else wanted.view(np.uint64)
 
     def _range(self, start: Any, stop: Any, limit: int | None) -> tuple[int | None, int | None, int]:
         """What a scan asks for."""

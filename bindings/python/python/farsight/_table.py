@@ -46,23 +46,29 @@ class Table(KeyedTable):
 
     @overload
     def multi_get(
-        self, keys: ArrayLike, *, versions: Literal[False] = ...
+        self, keys: ArrayLike, *, versions: Literal[False] = ..., out: NDArray[Any] | None = ...
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]: ...
 
     @overload
     def multi_get(
-        self, keys: ArrayLike, *, versions: Literal[True]
+        self, keys: ArrayLike, *, versions: Literal[True], out: NDArray[Any] | None = ...
     ) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.uint64]]: ...
 
-    def multi_get(self, keys: ArrayLike, *, versions: bool = False) -> tuple[NDArray[Any], ...]:
+    def multi_get(
+        self, keys: ArrayLike, *, versions: bool = False, out: NDArray[Any] | None = None
+    ) -> tuple[NDArray[Any], ...]:
         """The values of `keys`, and a mask of those that were found. Values of absent keys are zeros.
 
-        With ``versions=True`` a third array has the versions, zero for absent keys.
+        With ``versions=True`` a third array has the versions, zero for absent keys. `out` is a contiguous array of
+        the table's type, as long as the keys: it gets the values, and is returned in place of a new array. If the
+        call raises, it is unchanged.
         """
-        stamps, values = self._native.multi_get(self._keys(keys))
-        found_versions = np.frombuffer(stamps, np.uint64)
-        answers = (np.frombuffer(values, self._dtype), found_versions != 0)
-        return (*answers, found_versions) if versions else answers
+        wanted = self._keys(keys)
+        room = None if out is None else _convert.room(out, self._dtype, len(wanted))
+        found, stamps, stored = self._native.multi_get(wanted, versions, room)
+        values = np.frombuffer(stored, self._dtype) if out is None else out
+        answers = (values, np.frombuffer(found, np.bool_))
+        return (*answers, np.frombuffer(stamps, np.uint64)) if versions else answers
 
     def scan(
         self, start: Any = None, stop: Any = None, *, limit: int | None = None, reverse: bool = False
