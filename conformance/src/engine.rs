@@ -15,6 +15,7 @@ pub mod asking;
 pub mod batches;
 pub mod blocks;
 pub mod conditional;
+pub mod contended;
 pub mod costs;
 pub mod direct;
 pub mod dying;
