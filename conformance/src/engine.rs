@@ -127,6 +127,9 @@ pub trait SessionUnderTest {
         scans: &[(Self::Key, usize)],
     ) -> Vec<Vec<(Self::Key, Stored)>>;
 
+    /// The first keys, at most `limit`, on the way from `from` on, by a scan of keys alone.
+    fn scan_keys(&mut self, direction: Direction, from: Self::Key, limit: usize) -> Vec<Self::Key>;
+
     /// False if the table's keys have no order. Then it is not scanned.
     fn is_ordered(&self) -> bool {
         true

@@ -62,6 +62,12 @@ where
         found.into_iter().map(|pairs| self.identified(pairs)).collect()
     }
 
+    /// As [`SessionUnderTest::scan_keys`].
+    pub fn scan_keys(&mut self, direction: Direction, from: Identity, limit: usize) -> Vec<Identity> {
+        let found = self.session.scan_keys(direction, self.embedding.key(from), limit);
+        found.iter().map(|key| self.identity(key)).collect()
+    }
+
     /// As [`SessionUnderTest::scan_all`].
     pub fn scan_all(&mut self, direction: Direction, from: Identity) -> Vec<(Identity, Stored)> {
         let found = self.session.scan_all(direction, self.embedding.key(from));
@@ -69,7 +75,10 @@ where
     }
 
     fn identified(&self, pairs: Vec<(E::Key, Stored)>) -> Vec<(Identity, Stored)> {
-        let identity = |key: &E::Key| self.embedding.identity(key).expect("a scan finds keys of identities");
-        pairs.into_iter().map(|(key, stored)| (identity(&key), stored)).collect()
+        pairs.into_iter().map(|(key, stored)| (self.identity(&key), stored)).collect()
+    }
+
+    fn identity(&self, key: &E::Key) -> Identity {
+        self.embedding.identity(key).expect("a scan finds keys of identities")
     }
 }

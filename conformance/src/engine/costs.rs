@@ -278,6 +278,30 @@ pub fn a_scan_reads_its_leaves_in_one_doorbell<L: LoadedTable>() {
     assert!((1.0..=1.2).contains(&doorbells), "{doorbells} doorbells a group of {GROUP} scans");
 }
 
+/// A scan of keys alone reads the key parts of its leaves, however long the values are.
+pub fn a_scan_of_keys_reads_key_parts<L: LoadedTable>() {
+    const KEY_PART_BYTES: u64 = 192;
+    const SCANS: usize = 200;
+    const LIMIT: usize = 100;
+    for value_bytes in [8, 100] {
+        let loaded = load::<L>("scans of keys", 20_000, value_bytes);
+        let mut session = loaded.warm();
+        for direction in Direction::ALL {
+            let (meters, counters) = cost(&mut session, |session| {
+                for from in loaded.some(SCANS) {
+                    let found = session.scan_keys(direction, from, LIMIT);
+                    assert_eq!(found.first(), Some(&from), "each of these keys is there");
+                }
+            });
+            println!("{direction:?} of {value_bytes} B: {meters:?} {counters:?}");
+            assert_eq!((meters.calls, counters.fallbacks), (0, 0));
+            assert_eq!(meters.read_bytes, meters.reads * KEY_PART_BYTES);
+            // A page asks for more keys than are taken of it, by as many as a page has.
+            assert!(per(meters.reads, SCANS) < 24.0, "{} READs a scan", per(meters.reads, SCANS));
+        }
+    }
+}
+
 /// A batch of floors reads a leaf a key, and a second one where the key's leaf has nothing below it.
 pub fn a_floor_reads_about_one_leaf<L: LoadedTable>() {
     const FLOORS: usize = 4_000;
@@ -479,7 +503,7 @@ macro_rules! costs_suite {
             long_values_are_still_two_reads,
             a_single_get_of_a_short_value_is_one_read,
             a_get_costs_the_same_at_ten_times_the_keys,
-            a_scan_reads_its_leaves_in_one_doorbell,
+            a_scan_reads_its_leaves_in_one_doorbell, a_scan_of_keys_reads_key_parts,
             a_floor_reads_about_one_leaf,
             a_long_scan_has_many_leaves_in_flight,
             writes_are_one_call_for_128_entries,

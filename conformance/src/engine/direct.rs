@@ -247,6 +247,12 @@ impl SessionUnderTest for SessionView {
         (0..scans.len()).map(|index| scan(index).collect()).collect()
     }
 
+    fn scan_keys(&mut self, direction: Direction, from: u64, limit: usize) -> Vec<u64> {
+        let scans = [ScanRequest { from, limit }];
+        self.session.scan_keys(direction, &scans, &mut self.pairs).expect("a scan of keys");
+        self.pairs.scan(0).map(|pair| pair.key).collect()
+    }
+
     fn is_ordered(&self) -> bool {
         self.session.table().engine().is_ordered
     }

@@ -398,6 +398,14 @@ impl SessionUnderTest for XStoreSession {
         (0..scans.len()).map(|index| scan(index).collect()).collect()
     }
 
+    fn scan_keys(&mut self, direction: Direction, from: u64, limit: usize) -> Vec<u64> {
+        let keys = match direction {
+            Direction::Ascending => self.session.keys(from..),
+            Direction::Descending => self.session.keys_descending(..=from),
+        };
+        keys.take(limit).map(|key| key.expect("a scan of keys")).collect()
+    }
+
     fn scan_all(&mut self, direction: Direction, from: u64) -> Vec<(u64, Stored)> {
         let scan = match direction {
             Direction::Ascending => self.session.scan(from..),

@@ -133,6 +133,11 @@ impl<K: Ord + Clone> SessionUnderTest for MapTable<K> {
         scans.iter().map(scan).collect()
     }
 
+    fn scan_keys(&mut self, direction: Direction, from: K, limit: usize) -> Vec<K> {
+        let found = self.scan_batch(direction, &[(from, limit)]).pop().expect("a scan");
+        found.into_iter().map(|(key, _)| key).collect()
+    }
+
     fn scan_all(&mut self, direction: Direction, from: K) -> Vec<(K, Stored)> {
         self.scan_batch(direction, &[(from, usize::MAX)]).pop().expect("a scan")
     }

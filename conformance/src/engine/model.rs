@@ -147,7 +147,7 @@ impl<E: Embedding> Model<E> {
         }
     }
 
-    /// Compares one batch of scans, and one the other way.
+    /// Compares one batch of scans, and one the other way; of each of them the keys alone, too.
     pub fn check_scans(
         &self,
         session: &mut impl SessionUnderTest<Key = E::Key>,
@@ -162,6 +162,10 @@ impl<E: Embedding> Model<E> {
             assert_eq!(found.len(), scans.len(), "scans of a batch");
             for ((from, limit), found) in scans.iter().zip(&found) {
                 self.check_scan(found, direction, *from, *limit);
+                let keys = Asking::of(session, &self.embedding).scan_keys(direction, *from, *limit);
+                let expected = self.on_the_way(direction, *from, *limit);
+                let expected = expected.iter().map(|(key, _)| **key);
+                assert!(keys.iter().copied().eq(expected), "keys of the {direction:?} scan from {from}");
             }
         }
     }

@@ -158,6 +158,13 @@ pub fn a_scan_reads_the_leaves_that_are_predicted_in_one_doorbell<F: FabricUnder
     let cost = Cost { total: session.meters() - before };
     // Leaves in ascending order are full: 100 pairs are in seven or eight of them.
     cost.assert("scan of 100", budgets(&cost.total, [1.0, 10.0, 4480.0, 0.0, 0.0, 0.0]));
+    let before = session.meters();
+    for from in 0..ASKED {
+        assert_eq!(session.scan_keys(Direction::Ascending, from * STEP, 100).len(), 100);
+    }
+    let cost = Cost { total: session.meters() - before };
+    // Of keys alone their key parts: 192 B each.
+    cost.assert("scan of 100 keys", budgets(&cost.total, [1.0, 10.0, 1920.0, 0.0, 0.0, 0.0]));
 }
 
 /// Instantiates every test of the suite with the memory nodes that `$make` makes, as many as a test requests.

@@ -11,7 +11,7 @@ use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_base::{RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
-use farsight_index::{Answers, Counters, Direction, OldValues, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, Extent, OldValues, Pairs, ScanRequest, Writes};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
     PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer,
@@ -434,9 +434,17 @@ impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q>
         let mut pairs = Pairs::default();
         let requests: Vec<ScanRequest> =
             scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }).collect();
-        self.session.scan_batch(&mut self.queues, direction, &requests, &mut pairs).expect("scans");
+        let way = (direction, Extent::Pairs);
+        self.session.scan_batch(&mut self.queues, way, &requests, &mut pairs).expect("scans");
         let stored = |pair: farsight_index::Pair<'_>| (pair.key, (pair.value.to_vec(), pair.version));
         (0..scans.len()).map(|scan| pairs.scan(scan).map(stored).collect()).collect()
+    }
+
+    fn scan_keys(&mut self, direction: Direction, from: u64, limit: usize) -> Vec<u64> {
+        let (mut pairs, scans) = (Pairs::default(), [ScanRequest { from, limit }]);
+        let way = (direction, Extent::Keys);
+        self.session.scan_batch(&mut self.queues, way, &scans, &mut pairs).expect("a scan of keys");
+        pairs.scan(0).map(|pair| pair.key).collect()
     }
 
     fn scan_all(&mut self, direction: Direction, from: u64) -> Vec<(u64, Stored)> {

@@ -311,6 +311,7 @@ impl Reader {
                 0 => self.scan_whole(),
                 1 | 2 => self.scan_some(),
                 3 => self.get_one(),
+                4 => self.scan_keys(),
                 _ => self.get_many(),
             }
         }
@@ -378,6 +379,40 @@ impl Reader {
         let found: Vec<_> =
             found.iter().map(|(key, entry)| (*key, &entry.value[..], entry.version)).collect();
         self.judge_scan(Identity::MIN, &found, true);
+    }
+
+    fn scan_keys(&mut self) {
+        let limit = self.random.below(120) as usize;
+        let first = Identity(self.random.below(self.plan.keys));
+        let (count, from) = (self.plan.keys - first.0, self.plan.key(first));
+        self.look_before(first, count);
+        let keys = self.session().keys(from..).take(limit);
+        let found: Vec<u64> = keys.map(|key| key.expect("a scan of keys")).collect();
+        self.look_after(first, count);
+        self.report.scans += 1;
+        let mut next = first;
+        for key in &found {
+            let key = self.plan.identity(*key);
+            assert!(key >= next, "key {key} in a scan of keys that expected {next} or more");
+            (next.0..key.0).for_each(|passed| self.judge_key(first, Identity(passed), false));
+            self.judge_key(first, key, true);
+            next = key.behind(1);
+        }
+        if found.len() < limit {
+            (next.0..self.plan.keys).for_each(|passed| self.judge_key(first, Identity(passed), false));
+        }
+    }
+
+    /// Judges whether a scan of keys may have found this one, or not. The last looks at the ledger begin at
+    /// `first`.
+    fn judge_key(&mut self, first: Identity, key: Identity, is_found: bool) {
+        self.report.reads += 1;
+        let index = (key.0 - first.0) as usize;
+        if let (Some(before), Some(after)) = (self.before[index], self.after[index]) {
+            let verdict = Bounds { before, after }.judge_presence(is_found);
+            verdict.unwrap_or_else(|fault| panic!("key {key}: {fault}"));
+        }
+        assert!(is_found || !is_permanent(key), "key {key} is never removed and was not found");
     }
 
     /// Judges the pairs of a scan, and the keys that it passed over. `is_whole`: it went to the table's end.

@@ -194,6 +194,21 @@ impl Bounds {
         };
         Err(format!("{verdict}: found {found:?}, ledger before {before:?}, after {after:?}"))
     }
+
+    /// Judges what a read found that says of the key only whether it is there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn judge_presence(self, is_found: bool) -> Result<(), String> {
+        let Self { before, after } = self;
+        if !is_found {
+            return self.judge(None);
+        }
+        if before.is_removed && after.begun == before.acknowledged {
+            return Err(format!("removed before the read: ledger before {before:?}, after {after:?}"));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -228,5 +243,10 @@ mod tests {
         let removed = Bounds { before: Entry { is_removed: true, ..before }, after: before };
         assert!(removed.judge(None).is_ok());
         assert!(removed.judge(Some(5)).unwrap_err().starts_with("removed"));
+        assert!(removed.judge_presence(true).unwrap_err().starts_with("removed"));
+        assert!(removed.judge_presence(false).is_ok() && put.judge_presence(true).is_ok());
+        assert!(put.judge_presence(false).unwrap_err().starts_with("lost"));
+        let stored_anew = Bounds { before: removed.before, after: Entry { begun: 6, ..removed.before } };
+        assert!(stored_anew.judge_presence(true).is_ok() && stored_anew.judge_presence(false).is_ok());
     }
 }

@@ -209,8 +209,8 @@ impl Session {
         self.scan_stored(direction, scans, pairs)
     }
 
-    /// [`Session::scan_batch`] without values, which are empty then. Of values of any length no block is
-    /// read, unless pairs have deadlines, which stand there.
+    /// [`Session::scan_batch`] of keys alone: values are empty then, and versions mean nothing. What holds
+    /// values is not read, unless pairs have deadlines, which stand there.
     ///
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pairs, ScanRequest, Writes,
-    clear_kept, gather,
+    Answers, Counters, Direction, Engine, EngineError, Extent, OldValues, Ordered, Pairs, ScanRequest,
+    Writes, clear_kept, gather,
 };
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
@@ -121,7 +121,17 @@ impl<Q: QueuePair> Ordered<Q> for RolexEngine {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), EngineError> {
-        self.noted(self.session.scan_batch(queues, direction, scans, pairs))
+        self.noted(self.session.scan_batch(queues, (direction, Extent::Pairs), scans, pairs))
+    }
+
+    fn scan_keys(
+        &mut self,
+        queues: &mut [Q],
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError> {
+        self.noted(self.session.scan_batch(queues, (direction, Extent::Keys), scans, pairs))
     }
 }
 

@@ -1,5 +1,5 @@
 //! SCAN(from, limit): whole leaves in key order, upwards or downwards, each proved by one READ; their fences
-//! tile the keys scanned.
+//! tile the keys scanned. A scan of keys alone READs the key parts of leaves.
 //!
 //! Protocol:
 //! 1. The cursor begins at `from`.
@@ -16,7 +16,7 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::{ConsistentLeaf, Direction, Pairs, ScanRequest, key_behind};
+use farsight_index::{ConsistentLeaf, Direction, Extent, Pairs, ScanRequest, key_behind};
 use farsight_layout::pool::{BlockGeometry, LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS};
 
@@ -30,6 +30,8 @@ const PAIRS_PER_LEAF: usize = LEAF_SLOTS * 3 / 4;
 /// How far a scan has come.
 struct Progress<'p> {
     direction: Direction,
+    /// Lines of each leaf that are READ: all, or its key part.
+    leaf_lines: usize,
     /// The next key on the way; `None` behind the last one.
     cursor: Option<u64>,
     /// Pairs when it is complete.
@@ -72,13 +74,15 @@ impl RolexSession {
     pub(crate) async fn scan<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        direction: Direction,
+        (direction, extent): (Direction, Extent),
         scan: ScanRequest,
         pairs: &mut Pairs,
     ) -> Result<(), RolexError> {
+        let leaf_lines = extent.lines(self.table().geometry().leaf());
         // A limit may be any number.
         let end = pairs.len().saturating_add(scan.limit);
-        let mut progress = Progress { direction, cursor: Some(scan.from), end, pairs, last: None };
+        let cursor = Some(scan.from);
+        let mut progress = Progress { direction, leaf_lines, cursor, end, pairs, last: None };
         let mut buffers = self.buffers.scans.lend();
         // The cache does not know what is behind the leaf taken last.
         let mut is_unknown = false;
@@ -107,7 +111,7 @@ impl RolexSession {
         progress: &mut Progress<'_>,
     ) -> Result<(), RolexError> {
         let geometry = *self.table().geometry();
-        let leaf_lines = geometry.leaf().leaf_lines();
+        let leaf_lines = progress.leaf_lines;
         let ScanBuffers { predicted, posted, leaves } = buffers;
         let mut verbs = [0; NODES_MAX];
         posted.clear();
@@ -165,7 +169,7 @@ impl RolexSession {
         };
         let mut lock = lock;
         let mut block = self.block();
-        let lines = &mut block[..geometry.leaf().leaf_lines()];
+        let lines = &mut block[..progress.leaf_lines];
         loop {
             place = walk.next(slot, place, lock, seen).await?;
             self.post_leaves(slot, &[place], lines.len());
@@ -182,8 +186,9 @@ impl RolexSession {
     }
 }
 
-/// Appends the pairs of a leaf that `scan` wants, which begins at the cursor. Returns the key behind the leaf
-/// on the way, if there is one, or what the leaf is instead of the cursor's in a consistent state.
+/// Appends the pairs of a leaf that `scan` wants, which begins at the cursor; of a key part alone, their
+/// keys. Returns the key behind the leaf on the way, if there is one, or what the leaf is instead of the
+/// cursor's in a consistent state.
 fn take(
     geometry: &BlockGeometry,
     lines: &[Line],
@@ -206,6 +211,7 @@ fn take(
     let leaf = ConsistentLeaf { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
     let before = pairs.len();
     let appended = match direction {
+        _ if lines.len() == KEY_LINES => Some(pairs.append_leaf_keys(view, direction, scan)),
         Direction::Ascending => pairs.append_leaf(&leaf, scan.from, scan.limit),
         Direction::Descending => pairs.append_leaf_descending(&leaf, scan.from, scan.limit),
     };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, Guarantees, QueuePair};
-use farsight_index::{Answers, Counters, Direction, OldValues, Pairs, ScanRequest, Writes, distinct};
+use farsight_index::{Answers, Counters, Direction, Extent, OldValues, Pairs, ScanRequest, Writes, distinct};
 use farsight_layout::VALUE_BYTES_MAX;
 use farsight_protocol::WriteOutcome;
 
@@ -143,18 +143,19 @@ impl RolexSession {
         })
     }
 
-    /// For each of `scans` its pairs, in the order of the way.
+    /// For each of `scans` its pairs, or their keys, in the order of the way.
     ///
     /// # Errors
     /// [`RolexError`].
     pub fn scan_batch<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        direction: Direction,
+        way: (Direction, Extent),
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), RolexError> {
-        let value_bytes = self.table().geometry().leaf().value_bytes();
+        let of_table = self.table().geometry().leaf().value_bytes();
+        let value_bytes = if way.1 == Extent::Keys { 0 } else { of_table };
         self.count(|counters| counters.scans += scans.len() as u64);
         pairs.reset(value_bytes);
         let mut waiting = self.buffers.waiting.lend();
@@ -164,7 +165,7 @@ impl RolexSession {
         self.run(queues, SCANS, requests, &async |slot, (index, scan): (usize, &ScanRequest)| {
             let mut own = self.buffers.found.take();
             own.reset(value_bytes);
-            self.scan(&slot, direction, *scan, &mut own).await?;
+            self.scan(&slot, way, *scan, &mut own).await?;
             let (pairs, waiting) = &mut *gathered.borrow_mut();
             waiting.push((index, own));
             // Those whose turn it is: scans end in any order.

@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::pinned::PinnedMemory;
-use farsight_index::{Access, Answers, Counters, Kept, LostCall, Pairs};
+use farsight_index::{Access, Answers, Counters, Extent, Kept, LostCall, Pairs};
 
 pub use blocks::XBlocks;
 pub use cache::{Asked, Predictor, XCache};
@@ -74,6 +74,8 @@ pub struct XClient {
     access: Access,
     /// Calls for reads bring values of any length. Otherwise they bring what the leaves hold.
     by_values: bool,
+    /// What scans READ of each leaf.
+    extent: Extent,
     model: Option<Arc<CachedModel>>,
     /// The edition last looked at; zero before the first.
     pinned: u64,
@@ -108,6 +110,7 @@ impl XClient {
         let scratch = Box::new(Scratch::new(cache.reader()));
         let mut client = Self {
             by_values: false,
+            extent: Extent::Pairs,
             pinned: 0,
             model: None,
             cache,
@@ -153,7 +156,7 @@ impl XClient {
         if self.by_values {
             pairs.reset_any_length();
         } else {
-            pairs.reset(self.cache.reader().value_bytes());
+            pairs.reset(if self.extent == Extent::Keys { 0 } else { self.cache.reader().value_bytes() });
         }
     }
 

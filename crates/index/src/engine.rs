@@ -97,7 +97,7 @@ pub trait Ordered<Q: QueuePair>: Engine<Q> {
         pairs: &mut Pairs,
     ) -> Result<(), EngineError>;
 
-    /// The same without values, which are empty then.
+    /// The same of keys alone: values are empty then, and versions mean nothing.
     ///
     /// # Errors
     /// As there.

@@ -4,7 +4,7 @@
 //! incarnation vouches for; or nothing is appended.
 
 use farsight_base::Line;
-use farsight_layout::{Fences, Geometry, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom};
+use farsight_layout::{Fences, Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom};
 
 use crate::{Direction, Pairs, ScanRequest};
 
@@ -19,6 +19,28 @@ pub struct ConsistentLeaf<'a> {
     pub incarnation: u32,
     /// Its slots in the order of their keys, four bits each; a hint.
     pub permutation: u64,
+}
+
+/// What a scan wants of each pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Extent {
+    /// Key, version and value.
+    #[default]
+    Pairs,
+    /// The key alone.
+    Keys,
+}
+
+impl Extent {
+    /// Lines of a leaf, from its first on, that hold this.
+    #[inline(always)]
+    #[must_use]
+    pub fn lines(self, geometry: &Geometry) -> usize {
+        match self {
+            Self::Pairs => geometry.leaf_lines(),
+            Self::Keys => KEY_LINES,
+        }
+    }
 }
 
 /// Pairs wanted of a leaf for which all of it is copied, and turned round. For fewer, each is copied alone.
@@ -91,6 +113,33 @@ impl Pairs {
         let count = wanted.min(limit);
         self.truncate(before + count);
         Some(count)
+    }
+
+    /// Appends the keys of a leaf that `scan` wants, without their versions and values, and returns how many.
+    /// The key part is of one incarnation: each key with its occupancy bit was the leaf's when its line was
+    /// copied, whatever became of its value's line.
+    ///
+    /// # Panics
+    /// If the pairs are to have values.
+    #[inline(never)]
+    pub fn append_leaf_keys(
+        &mut self,
+        key_part: KeyLines<'_>,
+        direction: Direction,
+        scan: ScanRequest,
+    ) -> usize {
+        let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
+        let count = key_part.sorted(&mut sorted);
+        let wanted = wanted_pairs(&sorted[..count], direction, scan);
+        let count = wanted.len();
+        let room = self.room(count);
+        assert!(room.values.is_empty(), "a scan of keys has no room for values");
+        room.versions.fill(0);
+        for (place, (key, _)) in room.keys.iter_mut().zip(wanted) {
+            *place = key;
+        }
+        self.keep_first(count);
+        count
     }
 
     /// [`Pairs::append_leaf`] either way, for values of any length, and for a leaf that changes somewhere:

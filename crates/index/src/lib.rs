@@ -33,7 +33,7 @@ pub use farsight_protocol::Direction;
 pub use gather::{distinct, gather};
 pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
-pub use leaf_pairs::{ConsistentLeaf, key_behind, wanted_pairs};
+pub use leaf_pairs::{ConsistentLeaf, Extent, key_behind, wanted_pairs};
 pub use old_values::OldValues;
 pub use record::{model_of, record_of};
 pub use registry::{

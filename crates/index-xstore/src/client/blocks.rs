@@ -295,8 +295,6 @@ impl<Q: QueuePair> Ordered<Q> for XBlocks {
         pairs: &mut Pairs,
     ) -> Result<(), EngineError> {
         self.counters.scans += scans.len() as u64;
-        self.references.scan_batch(queues, direction, scans, pairs)?;
-        pairs.drop_values();
-        Ok(())
+        Ok(self.references.scan_keys(queues, direction, scans, pairs)?)
     }
 }

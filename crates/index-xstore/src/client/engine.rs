@@ -73,4 +73,14 @@ impl<Q: QueuePair> Ordered<Q> for XParts {
     ) -> Result<(), EngineError> {
         Ok(XParts::scan_batch(self, queues, direction, scans, pairs)?)
     }
+
+    fn scan_keys(
+        &mut self,
+        queues: &mut [Q],
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError> {
+        Ok(XParts::scan_keys(self, queues, direction, scans, pairs)?)
+    }
 }

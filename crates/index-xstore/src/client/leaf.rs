@@ -8,7 +8,7 @@ use farsight_base::{LeafNumber, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::mapped::{Mapped as _, ask_lines, lines_in_place, read_alone, read_part, take_lines};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
-use farsight_index::ConsistentLeaf;
+use farsight_index::{ConsistentLeaf, Extent};
 use farsight_layout::{
     Geometry, GeometryError, KEY_WORDS_MASK, KeyLines, KeySearch, LeafSlot, SHORT_LEAF_LINES,
     SHORT_VALUE_BYTES, ShortPair, VALUE_LINES_MAX, ValueFault, find_key, find_short, hit_in_line, read_short,
@@ -138,7 +138,7 @@ impl Looked {
     }
 }
 
-/// Takes the lines of a whole leaf that was READ by its slot.
+/// Takes the lines of a leaf that were READ by their slot.
 #[inline(always)]
 pub(super) fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(), FabricError> {
     // A number of lines known when this is compiled is taken in half the instructions of any.
@@ -307,26 +307,38 @@ impl LeafReader {
         Ok(Looked::accepted(self.accept(lines, hit, value)))
     }
 
-    /// Posts the READ of a whole leaf.
+    /// Lines of a leaf that a scan READs.
     #[inline(always)]
-    pub(super) fn post<Q: QueuePair>(&self, queue: &mut Q, slot: Slot, region: RegionId, leaf: LeafNumber) {
+    pub(super) fn lines_of(&self, extent: Extent) -> usize {
+        extent.lines(&self.geometry)
+    }
+
+    /// Posts the READ of a leaf's first lines.
+    #[inline(always)]
+    pub(super) fn post<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        slot: Slot,
+        (region, leaf): (RegionId, LeafNumber),
+        line_count: usize,
+    ) {
         let from = self.address(region, leaf);
-        match self.leaf_lines() {
+        match line_count {
             SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
             line_count => queue.post_read(slot, from, line_count, ReadMode::Stamped),
         }
     }
 
-    /// Asks for a whole leaf among the lines of its region, for [`LeafReader::take`].
+    /// Asks for a leaf's first lines among the lines of its region, for [`LeafReader::take`].
     #[inline(always)]
-    pub(super) fn ask_in_place(&self, lines: &[SharedLine], leaf: LeafNumber) {
-        match self.leaf_lines() {
+    pub(super) fn ask_in_place(&self, lines: &[SharedLine], leaf: LeafNumber, line_count: usize) {
+        match line_count {
             SHORT_LEAF_LINES => ask_lines(lines, self.line(leaf), SHORT_LEAF_LINES),
             line_count => ask_lines(lines, self.line(leaf), line_count),
         }
     }
 
-    /// Takes a whole leaf: in place, or from the slot in which it was posted.
+    /// Takes a leaf's first lines: in place, or from the slot in which they were posted.
     #[inline(always)]
     pub(super) fn take<Q: QueuePair>(
         &self,

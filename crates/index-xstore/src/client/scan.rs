@@ -1,4 +1,5 @@
-//! SCANs: whole leaves in doorbell batches, in key order.
+//! SCANs: whole leaves in doorbell batches, in key order. A scan of keys alone takes of each leaf the key
+//! part, which proves what it shows.
 //!
 //! A scan goes up or down. It has a *cursor*, the first key on its way that is not yet answered for. A leaf
 //! is accepted only if its lines are of one incarnation and the cursor lies within its fences. Then
@@ -27,7 +28,7 @@ mod progress;
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{CostClass, QueuePair};
-use farsight_index::{Access, Direction, Pair, Pairs, ScanRequest, clear_kept};
+use farsight_index::{Access, Direction, Extent, Pair, Pairs, ScanRequest, clear_kept};
 use farsight_protocol::{DecodeError, ModelReader, PairsReader, Request, SubModelsWanted};
 
 use super::fill::call;
@@ -103,6 +104,17 @@ impl XClient {
             rest = behind;
         }
         Ok(())
+    }
+
+    /// What the scans to come READ of each leaf.
+    pub(super) fn scan_for(&mut self, extent: Extent) {
+        self.extent = extent;
+    }
+
+    /// Lines that they READ of it.
+    #[inline(always)]
+    fn scan_lines(&self) -> usize {
+        self.cache.reader().lines_of(self.extent)
     }
 
     /// Plans as many of `scans`, of which there is at least one, as go out together, and rings for their
@@ -228,6 +240,7 @@ impl XClient {
             }
             match value {
                 Some(value) => {
+                    let value = if self.extent == Extent::Keys { &[] } else { value };
                     pairs.push(Pair { key, version, value });
                     cursor.remaining -= 1;
                 }

@@ -5,7 +5,7 @@
 //! in the order of the parts on the way, none skipped and none twice.
 
 use farsight_fabric::QueuePair;
-use farsight_index::{Direction, Pairs, ScanRequest};
+use farsight_index::{Direction, Extent, Pairs, ScanRequest};
 
 use super::super::XStoreError;
 use super::{Part, XParts};
@@ -46,6 +46,27 @@ impl XParts {
         }
         self.gather_scans(direction, scans.len(), pairs);
         Ok(())
+    }
+
+    /// [`XParts::scan_batch`] of keys alone, of which leaves' key parts say all that there is to say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scan_keys<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        self.scan_for(Extent::Keys);
+        let done = self.scan_batch(queues, direction, scans, pairs);
+        self.scan_for(Extent::Pairs);
+        done
+    }
+
+    fn scan_for(&mut self, extent: Extent) {
+        self.parts.iter_mut().for_each(|part| part.client.scan_for(extent));
     }
 
     fn share_out_scans(&mut self, scans: &[ScanRequest], bytes_max: Option<usize>) {

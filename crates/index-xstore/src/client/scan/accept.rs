@@ -14,9 +14,9 @@
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{FabricError, QueuePair, Slot};
-use farsight_index::{Direction, Pairs, key_behind};
+use farsight_index::{Direction, Pairs, ScanRequest, key_behind};
 
-use super::super::leaf::{self, LeafReader};
+use super::super::leaf::{self, KEY_LINES, LeafReader};
 use super::super::{READS_MAX, XClient, XStoreError};
 use super::progress::Progress;
 #[cfg(injected)]
@@ -50,13 +50,13 @@ impl XClient {
         progress: &mut Progress,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        let (reader, region) = (*self.cache.reader(), self.cache.region());
+        let (reader, region, line_count) = (*self.cache.reader(), self.cache.region(), self.scan_lines());
         while !progress.window.is_empty() && !progress.is_done() {
             if progress.window.is_half_taken() {
                 self.top_up(queue, progress)?;
             }
             let slot = progress.window.oldest();
-            let lines = &mut *self.scratch.leaf_lines;
+            let lines = &mut self.scratch.leaf_lines[..line_count];
             reader.take(queue, slot, (region, self.leaves[slot]), lines)?;
             let step = accept(&reader, lines, self.leaves[slot], progress, pairs);
             let goes_on = match step {
@@ -84,7 +84,7 @@ impl XClient {
         progress: &mut Progress,
         pairs: &mut Pairs,
     ) -> Result<bool, XStoreError> {
-        let reader = *self.cache.reader();
+        let (reader, line_count) = (*self.cache.reader(), self.scan_lines());
         let slot = progress.window.oldest();
         let mut siblings = 0;
         loop {
@@ -134,7 +134,8 @@ impl XClient {
                     }
                 }
             }
-            step = accept(&reader, &self.scratch.leaf_lines, self.leaves[slot], progress, pairs);
+            let lines = &self.scratch.leaf_lines[..line_count];
+            step = accept(&reader, lines, self.leaves[slot], progress, pairs);
         }
     }
 
@@ -153,7 +154,8 @@ impl XClient {
             return Ok(false);
         }
         let reader = *self.cache.reader();
-        match accept(&reader, &self.scratch.sibling_lines, sibling, progress, pairs) {
+        let lines = &self.scratch.sibling_lines[..self.scan_lines()];
+        match accept(&reader, lines, sibling, progress, pairs) {
             Step::Accepted => {}
             // The cursor's leaf is right of it: further back where the way is down.
             Step::Passed(next) if progress.direction == Direction::Ascending => {
@@ -184,9 +186,10 @@ impl XClient {
             return Ok(false);
         }
         progress.fruitless += 1;
-        self.cache.reader().post(queue, slot, self.cache.region(), leaf);
+        let line_count = self.scan_lines();
+        self.cache.reader().post(queue, slot, (self.cache.region(), leaf), line_count);
         queue.doorbell()?;
-        take(queue, slot, &mut self.scratch.sibling_lines)?;
+        take(queue, slot, &mut self.scratch.sibling_lines[..line_count])?;
         Ok(true)
     }
 
@@ -209,7 +212,8 @@ fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(
     leaf::take(queue, slot, lines)
 }
 
-/// Appends the pairs of one leaf from the cursor on, on the scan's way.
+/// Appends the pairs of one leaf from the cursor on, on the scan's way. Without the leaf's value lines they
+/// have keys alone.
 fn accept(
     reader: &LeafReader,
     lines: &[Line],
@@ -240,6 +244,10 @@ fn accept(
     let of_leaf = reader.pairs(lines, incarnation);
     let before = pairs.len();
     let appended = match direction {
+        _ if lines.len() == KEY_LINES => {
+            let scan = ScanRequest { from: cursor.key, limit: cursor.remaining };
+            Some(pairs.append_leaf_keys(view, direction, scan))
+        }
         Direction::Ascending => pairs.append_leaf(&of_leaf, cursor.key, cursor.remaining),
         Direction::Descending => pairs.append_leaf_descending(&of_leaf, cursor.key, cursor.remaining),
     };

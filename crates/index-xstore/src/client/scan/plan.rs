@@ -44,7 +44,7 @@ impl XClient {
             let part_before = route.sub_model.part_before(route.last, scan.from);
             wanted = wanted.min(leaves_from(direction, part_before, scan.limit));
         }
-        let (region, reader) = (self.cache.region(), self.cache.reader());
+        let (region, reader, line_count) = (self.cache.region(), self.cache.reader(), self.scan_lines());
         let leaves = &mut self.leaves[first_slot..][..wanted.min(slots)];
         let mut posted = 0;
         let mut next = |leaf| {
@@ -57,13 +57,13 @@ impl XClient {
             let lines = mapped.lines(region);
             route.each_leaf(direction, |leaf| {
                 let Some(_) = next(leaf) else { return ControlFlow::Break(()) };
-                reader.ask_in_place(lines, leaf);
+                reader.ask_in_place(lines, leaf, line_count);
                 ControlFlow::Continue(())
             })
         } else {
             route.each_leaf(direction, |leaf| {
                 let Some(slot) = next(leaf) else { return ControlFlow::Break(()) };
-                reader.post(queue, slot, region, leaf);
+                reader.post(queue, slot, (region, leaf), line_count);
                 ControlFlow::Continue(())
             })
         };
@@ -77,7 +77,7 @@ impl XClient {
         posted: usize,
     ) -> Result<(), FabricError> {
         let Some(mapped) = queue.mapped() else { return queue.doorbell() };
-        let line_count = posted * self.cache.reader().leaf_lines();
+        let line_count = posted * self.scan_lines();
         mapped.count_reads(posted as u64, line_count as u64, u64::from(posted > 0));
         Ok(())
     }
@@ -133,12 +133,16 @@ impl XClient {
     ) -> Result<(), FabricError> {
         begin_leaves(queue)?;
         let before = progress.window.in_flight();
-        let (region, reader) = (self.cache.region(), *self.cache.reader());
+        let (region, reader, line_count) = (self.cache.region(), *self.cache.reader(), self.scan_lines());
         if let Some(mapped) = queue.mapped() {
             let lines = mapped.lines(region);
-            self.choose_ahead(progress, count, |_, leaf| reader.ask_in_place(lines, leaf));
+            self.choose_ahead(progress, count, |_, leaf| {
+                reader.ask_in_place(lines, leaf, line_count);
+            });
         } else {
-            self.choose_ahead(progress, count, |slot, leaf| reader.post(queue, slot, region, leaf));
+            self.choose_ahead(progress, count, |slot, leaf| {
+                reader.post(queue, slot, (region, leaf), line_count);
+            });
         }
         self.ring_for_leaves(queue, progress.window.in_flight() - before)
     }
