@@ -1,5 +1,5 @@
-//! Conditional writes of several clients at once, each in a thread of its own, to few keys. What each client
-//! is told is judged when all have ended.
+//! Conditional writes of several sessions at once, each in a thread of its own, to few keys. They are of one
+//! client, or of clients of their own, as processes are. What each is told is judged when all have ended.
 //!
 //! Invariant: no value is written twice in a run. So a write that changed a key says which write it followed:
 //! by the version or the value that it named, or by the value before. The changes of a key must be one chain
@@ -214,24 +214,41 @@ impl<S: SessionUnderTest<Key = u64>> Client<'_, S> {
     }
 }
 
-/// Runs clients of a table at once, each in a thread.
-fn at_once<E, R>(
+/// A table whose sessions may share a client, and so what a process has of a table: caches, and places where
+/// writes wait for each other.
+pub trait OneClient: TableUnderTest {
+    /// A session for each of these, of one client.
+    fn sessions_of_one_client(&self, accesses: &[Access]) -> Vec<Self::Session>;
+}
+
+/// The server's processor serves one of the sessions.
+const ACCESSES: [Access; CLIENTS] = [Access::OneSided, Access::Rpc, Access::OneSided, Access::OneSided];
+
+/// A session for each of [`ACCESSES`], of clients of their own or of one.
+fn sessions_of<T: OneClient>(table: &T, of_one: bool) -> Vec<T::Session> {
+    if of_one {
+        return table.sessions_of_one_client(&ACCESSES);
+    }
+    ACCESSES.iter().map(|access| table.session(*access)).collect()
+}
+
+/// Runs sessions at once, each in a thread.
+fn at_once<E, S, R>(
     engine: &E,
     seed: &Seed,
-    table: &E::Table,
-    run: impl Fn(Client<'_, <E::Table as TableUnderTest>::Session>) -> R + Sync,
+    sessions: Vec<S>,
+    run: impl Fn(Client<'_, S>) -> R + Sync,
 ) -> Vec<R>
 where
     E: EngineUnderTest<Embedding = EightBytes>,
-    E::Table: TableUnderTest<Session: Send>,
+    S: Send,
     R: Send,
 {
     let (meeting, embedding) = (Gathering::default(), engine.embedding());
     std::thread::scope(|scope| {
-        let clients = (0..CLIENTS).map(|index| {
+        let clients = sessions.into_iter().enumerate().map(|(index, session)| {
             let client = Client {
-                // The server's processor serves one of them.
-                session: table.session(if index == 1 { Access::Rpc } else { Access::OneSided }),
+                session,
                 random: seed.random(index as u64),
                 operands: engine.operands(),
                 keys: KEYS.iter().map(|key| embedding.key(*key)).collect(),
@@ -249,15 +266,16 @@ where
     })
 }
 
-/// Compare-and-set by version and by value, insert if absent, removal if the version is this, and swap.
-pub fn each_version_is_won_once<E>(engine: &E)
+/// Compare-and-set by version and by value, insert if absent, removal if the version is this, and swap; by
+/// sessions of clients of their own, or of one.
+pub fn each_version_is_won_once<E>(engine: &E, of_one: bool)
 where
     E: EngineUnderTest<Embedding = EightBytes>,
-    E::Table: TableUnderTest<Session: Send>,
+    E::Table: OneClient<Session: Send>,
 {
     let (seed, table) = (Seed::new("conditional writes at once"), engine.table(16));
     let rounds = engine.rounds(ROUNDS);
-    let clients = at_once(engine, &seed, &table, |client| {
+    let clients = at_once(engine, &seed, sessions_of(&table, of_one), |client| {
         let client = client.run(rounds);
         (client.changes, client.met, client.won)
     });
@@ -280,15 +298,15 @@ where
     }
 }
 
-/// Fetch-and-add, alone and in batches that hold a counter twice.
-pub fn each_addition_counts_once<E>(engine: &E)
+/// Fetch-and-add, alone and in batches that hold a counter twice; by such sessions.
+pub fn each_addition_counts_once<E>(engine: &E, of_one: bool)
 where
     E: EngineUnderTest<Embedding = EightBytes>,
-    E::Table: TableUnderTest<Session: Send>,
+    E::Table: OneClient<Session: Send>,
 {
     let (seed, table) = (Seed::new("additions at once"), engine.table(8));
     let calls = engine.rounds(ADDITIONS);
-    let told = at_once(engine, &seed, &table, |mut client| {
+    let told = at_once(engine, &seed, sessions_of(&table, of_one), |mut client| {
         let mut told = vec![Vec::new(); KEYS.len()];
         client.meeting.meet();
         for _ in 0..calls {
@@ -312,12 +330,22 @@ macro_rules! contended_suite {
     ($make:expr) => {
         #[test]
         fn each_version_is_won_once() {
-            $crate::engine::contended::each_version_is_won_once(&$make);
+            $crate::engine::contended::each_version_is_won_once(&$make, false);
+        }
+
+        #[test]
+        fn sessions_of_one_client_win_each_version_once() {
+            $crate::engine::contended::each_version_is_won_once(&$make, true);
         }
 
         #[test]
         fn each_addition_counts_once() {
-            $crate::engine::contended::each_addition_counts_once(&$make);
+            $crate::engine::contended::each_addition_counts_once(&$make, false);
+        }
+
+        #[test]
+        fn additions_of_one_client_count_once() {
+            $crate::engine::contended::each_addition_counts_once(&$make, true);
         }
     };
 }

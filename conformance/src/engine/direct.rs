@@ -15,6 +15,7 @@ use farsight_oracles::EightBytes;
 use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
 
 use super::blocks::HasBlocks;
+use super::contended::OneClient;
 use super::costs::MeteredSession;
 use super::harness::eventually;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -118,6 +119,13 @@ pub struct DirectTable<F: FabricUnderTest> {
     subject: Arc<F>,
     client: Client,
     table: Table,
+}
+
+impl<F: FabricUnderTest> OneClient for DirectTable<F> {
+    fn sessions_of_one_client(&self, accesses: &[Access]) -> Vec<SessionView> {
+        let session = |access: &Access| self.table.session(*access).expect("a session");
+        accesses.iter().map(session).map(SessionView::new).collect()
+    }
 }
 
 impl<F: FabricUnderTest> TableUnderTest for DirectTable<F> {

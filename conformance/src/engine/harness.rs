@@ -12,6 +12,7 @@ use farsight_oracles::EightBytes;
 use farsight_protocol::Direction;
 
 use super::blocks::HasBlocks;
+use super::contended::OneClient;
 use super::costs::MeteredSession;
 use super::expected::Operands;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -172,6 +173,14 @@ impl XStoreTable {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl OneClient for XStoreTable {
+    fn sessions_of_one_client(&self, accesses: &[Access]) -> Vec<XStoreSession> {
+        let table = self.client.table::<u64>(&self.name).expect("the table");
+        let session = |access: &Access| table.session(Options { access: *access }).expect("a session");
+        accesses.iter().map(session).map(XStoreSession::new).collect()
     }
 }
 

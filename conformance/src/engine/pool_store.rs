@@ -14,6 +14,7 @@ use farsight_oracles::EightBytes;
 use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
 
 use super::blocks::{HasBlocks, VALUE_BYTES_MAX};
+use super::contended::OneClient;
 use super::direct::SessionView;
 use super::harness::eventually;
 use super::{EngineUnderTest, TableUnderTest};
@@ -239,6 +240,14 @@ pub struct StoredTable<F: FabricUnderTest> {
     client: PoolClient<F::Connection>,
     name: String,
     kind: &'static EngineKind,
+}
+
+impl<F: FabricUnderTest> OneClient for StoredTable<F> {
+    fn sessions_of_one_client(&self, accesses: &[Access]) -> Vec<SessionView> {
+        let table = self.client.open_table(&self.name).expect("the table");
+        let session = |access: &Access| table.session(*access).expect("a session");
+        accesses.iter().map(session).map(SessionView::new).collect()
+    }
 }
 
 impl<F: FabricUnderTest> TableUnderTest for StoredTable<F> {
