@@ -120,7 +120,7 @@ impl<K: Key> Session<K> {
         Scan::new(self, Direction::Descending, range)
     }
 
-    /// The keys of a range, in their order, without their values. Of values of any length no block is read,
+    /// The keys of a range, in their order, without their values: these are not read, however long they are,
     /// unless pairs have deadlines.
     ///
     /// ```

@@ -70,7 +70,7 @@ class KeyedTable(ABC):
     def scan_keys(
         self, start: Any = None, stop: Any = None, *, limit: int | None = None, reverse: bool = False
     ) -> NDArray[Any]:
-        """The keys that `scan` finds, without their values. Of values of any length no block is read, unless pairs
+        """The keys that `scan` finds, without their values: these are not read, however long they are, unless pairs
         have deadlines."""
         keys = self._native.scan_keys(*self._range(start, stop, limit), reverse)
         return np.frombuffer(keys, self._key_dtype)
