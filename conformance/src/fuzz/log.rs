@@ -30,7 +30,8 @@ fn any_frame(data: &[u8]) {
         if block.version() == 0 {
             return Err(());
         }
-        again.push(record.table, record.kind, block.version(), block.key(), block.value()).map_err(|_| ())
+        let pushed = again.push(record.table, record.kind, block.version(), block.key(), block.value());
+        pushed.map(drop).map_err(|_| ())
     });
     if visited.is_err() {
         return;

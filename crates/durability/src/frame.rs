@@ -6,7 +6,11 @@
 //! Header, 40 B: {checksum 32, bytes 32}, number, durable number, incarnation, {checksum of the frame before
 //! 32, records 32}. Then the records, each behind a word {table 32, bytes 32}.
 
-use farsight_layout::value_block::{BlockFault, BlockTooLong, RecordKind, ValueBlock, push_record};
+use std::ops::Range;
+
+use farsight_layout::value_block::{
+    BLOCK_HEADER_BYTES, BlockFault, BlockTooLong, RecordKind, ValueBlock, push_record,
+};
 
 /// Bytes of a frame before its records.
 pub const FRAME_HEADER_BYTES: usize = 40;
@@ -100,10 +104,11 @@ impl Default for FrameWriter {
 }
 
 impl FrameWriter {
-    /// Appends a record.
+    /// Appends a record. Returns where its value stands ([`FrameWriter::bytes_at`]).
     ///
     /// # Errors
     /// [`BlockTooLong`]; then nothing was appended.
+    #[inline]
     pub fn push(
         &mut self,
         table: u32,
@@ -111,7 +116,7 @@ impl FrameWriter {
         version: u64,
         key: &[u8],
         value: &[u8],
-    ) -> Result<(), BlockTooLong> {
+    ) -> Result<Range<usize>, BlockTooLong> {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         let pushed = push_record(&mut self.bytes, kind, version, table as u16, key, value);
@@ -123,7 +128,18 @@ impl FrameWriter {
         let header = u64::from(table) | (record_bytes as u64) << 32;
         self.bytes[begin..begin + RECORD_HEADER_BYTES].copy_from_slice(&header.to_le_bytes());
         self.records += 1;
-        Ok(())
+        let value_begin = begin + RECORD_HEADER_BYTES + BLOCK_HEADER_BYTES + key.len();
+        Ok(value_begin..value_begin + value.len())
+    }
+
+    /// What stands there, until the records are taken out.
+    ///
+    /// # Panics
+    /// If the frame has fewer bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes_at(&self, place: Range<usize>) -> &[u8] {
+        &self.bytes[place]
     }
 
     /// Bytes so far.

@@ -18,12 +18,9 @@ use crate::{Decision, Direction, HeldPair, Pairs, ScanRequest, Undecided, decide
 
 /// What a leaf, read without a latch, says about a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LeafAnswer {
-    /// The key is here, with this version; its value was copied.
-    Found {
-        /// The pair's version.
-        version: u64,
-    },
+pub enum LeafAnswer<T> {
+    /// The key is here, and this is what was wanted of it.
+    Found(T),
     /// The key belongs here and is not stored.
     Absent,
     /// The key belongs to the right; this is the right sibling.
@@ -84,8 +81,11 @@ pub trait LeafFormat: Send + Sync {
     /// Pairs that are few for a leaf: one that has no more is merged with a neighbour if both fit.
     fn few_pairs(&self) -> usize;
 
-    /// Looks `key` up without a latch and copies its value `into` place.
-    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer;
+    /// Looks `key` up without a latch and copies its value `into` place; its version.
+    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer<u64>;
+
+    /// Looks `key` up without a latch. Asks for the lines that its write touches next.
+    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<()>;
 
     /// Appends the leaf's pairs that `scan` wants, without a latch. `None` if the leaf changes or is no leaf,
     /// with `into` as it was.

@@ -85,9 +85,14 @@ pub const fn block_lines(key_bytes: usize, value_bytes: usize) -> usize {
 /// The checksum of a whole block from that of its third word, key and value. Version and kind come last, so
 /// that sealing a draft costs the same for every length.
 fn sealed_checksum(body: u32, version_word: u64, key_bytes: u16, kind: u8) -> u32 {
+    crc32c::crc32c_append(body, &checksum_end(version_word, key_bytes, kind))
+}
+
+/// What the checksum of a whole block covers last.
+fn checksum_end(version_word: u64, key_bytes: u16, kind: u8) -> [u8; 11] {
     let [low, high] = key_bytes.to_le_bytes();
-    let mut tail = [0; 11];
-    tail[..8].copy_from_slice(&version_word.to_le_bytes());
-    tail[8..].copy_from_slice(&[low, high, kind]);
-    crc32c::crc32c_append(body, &tail)
+    let mut end = [0; 11];
+    end[..8].copy_from_slice(&version_word.to_le_bytes());
+    end[8..].copy_from_slice(&[low, high, kind]);
+    end
 }

@@ -91,6 +91,7 @@ pub struct LateReply {
     ticket: Ticket,
     /// `None` once it was sent.
     reply: Option<Vec<u8>>,
+    bytes_max: usize,
     worker: Arc<LateReplies>,
     noting: Option<Noting>,
 }
@@ -102,7 +103,8 @@ impl LateReply {
         worker: Arc<LateReplies>,
         noting: Option<Noting>,
     ) -> Self {
-        Self { ticket, reply: Some(reply), worker, noting }
+        let bytes_max = reply.len().max(LET_GO_BYTES);
+        Self { ticket, reply: Some(reply), bytes_max, worker, noting }
     }
 
     fn push(&self, reply: Vec<u8>) {
@@ -114,7 +116,7 @@ impl LateReply {
 
     /// Bytes that the call is answered by at most.
     pub(crate) fn bytes_max(&self) -> usize {
-        self.reply.as_ref().map_or(0, Vec::len).max(LET_GO_BYTES)
+        self.bytes_max
     }
 
     /// Answers the call.
@@ -124,18 +126,23 @@ impl LateReply {
         }
     }
 
-    /// Answers the call by what `write` writes, instead of what was put off. It is no longer than that.
-    pub fn answer(mut self, write: impl FnOnce(&mut ReplyWriter<'_>)) {
+    /// Puts what `write` writes in the place of what was put off. It is no longer than that.
+    pub fn write(&mut self, write: impl FnOnce(&mut ReplyWriter<'_>)) {
         if let Some(reply) = &mut self.reply {
             write(&mut ReplyWriter::new(reply));
         }
+    }
+
+    /// Answers the call by what `write` writes, instead of what was put off. It is no longer than that.
+    pub fn answer(mut self, write: impl FnOnce(&mut ReplyWriter<'_>)) {
+        self.write(write);
         self.send();
     }
 
     /// Refuses the call. The words are cut where what was put off is shorter.
     pub fn refuse(mut self, error: &ServerError) {
         if let Some(reply) = &mut self.reply {
-            let room_bytes = reply.len().max(LET_GO_BYTES) - HEADER_BYTES;
+            let room_bytes = self.bytes_max - HEADER_BYTES;
             let end =
                 (0..=room_bytes.min(error.text.len())).rev().find(|end| error.text.is_char_boundary(*end));
             let text = &error.text[..end.unwrap_or(0)];

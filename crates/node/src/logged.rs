@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use farsight_base::{ClientId, LeafNumber};
-use farsight_index_xstore::server::StagedReference;
+use farsight_index_xstore::server::{Sighting, StagedReference, VersionedWrite};
 use farsight_protocol::{ErrorCode, ServerError, StagedWrite, WriteEntry};
 
 /// Takes one pair of a scan: its key, its version and its value.
@@ -19,6 +19,15 @@ pub trait LoggedTable: Send + Sync {
 
     /// Asks for the memory that looks at these entries touch, and then their writes.
     fn prefetch(&self, entries: &[WriteEntry<'_>]);
+
+    /// Asks for what [`LoggedTable::look`] touches of these entries.
+    fn prefetch_keys(&self, entries: &[WriteEntry<'_>]);
+
+    /// Whether a key is there, and whether `hint` is right. Asks for what its write touches.
+    ///
+    /// # Errors
+    /// [`ServerError`]: it could not be read in time.
+    fn look(&self, key: u64, hint: LeafNumber) -> Result<Sighting, ServerError>;
 
     /// The version of a key, if it is there, and its value into place if that is `wanted`. `hint` is where a
     /// client believes the key to be.
@@ -72,28 +81,22 @@ pub trait LoggedTable: Send + Sync {
     /// [`ServerError`]: there is no room for as many, or no memory.
     fn reserve(&self, inserts: u64) -> Result<(), ServerError>;
 
-    /// Draws the version of a write to come.
+    /// Draws the versions of so many writes to come, of `key` and others. Returns the first.
     ///
     /// # Errors
     /// [`ServerError`]: there are no more.
-    fn draw_version(&self, key: u64) -> Result<u64, ServerError>;
+    fn draw_versions(&self, key: u64, count: u64) -> Result<u64, ServerError>;
 
     /// The greatest version that was drawn.
     fn version_max(&self) -> u64;
 
-    /// Stores a pair of a version that was drawn: its value, or the reference that was staged for it. Without
-    /// either, removes the key. Nothing changes if the key has a version that is not smaller. Returns whether
-    /// `hint` was right.
+    /// Stores pairs of versions that were drawn, in their order: the value of each, or the reference that was
+    /// staged for it. Without either, removes the key. Nothing changes if the key has a version that is not
+    /// smaller. Tells `done` of each whether its hint was right.
     ///
     /// # Errors
-    /// [`ServerError`].
-    fn apply(
-        &self,
-        key: u64,
-        version: u64,
-        value: Option<&[u8]>,
-        hint: LeafNumber,
-    ) -> Result<bool, ServerError>;
+    /// [`ServerError`] of the first that fails. Those behind it are not applied.
+    fn apply(&self, writes: &[VersionedWrite<'_>], done: &mut dyn FnMut(bool)) -> Result<(), ServerError>;
 
     /// Takes keys and versions of pairs whose values readers have found damaged since it was asked last.
     fn take_damaged(&self) -> Vec<(u64, u64)> {

@@ -100,8 +100,13 @@ impl LeafFormat for BlockLeaf {
     }
 
     #[inline]
-    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer {
+    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer<u64> {
         self.leaf.get(words, key, into)
+    }
+
+    #[inline]
+    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<()> {
+        self.leaf.look(words, key)
     }
 
     fn read_pairs(

@@ -2,12 +2,21 @@
 //! prediction. Takes no latch.
 
 use farsight_base::LeafNumber;
-use farsight_base::sync::Ordering;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_index::{Answers, Backoff, Contended, LeafAnswer, LeafFormat, Waited};
 use farsight_protocol::WriteEntry;
 
 use super::descend::BATCH_MAX;
 use super::tree::XTree;
+
+/// What a look at a key's leaf tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sighting {
+    /// The key has a pair.
+    pub is_present: bool,
+    /// The hint led to the key's leaf.
+    pub is_hinted: bool,
+}
 
 impl<F: LeafFormat> XTree<F> {
     /// Copies the value of `key` `into` place and returns its version; `None` if the key is absent.
@@ -30,18 +39,19 @@ impl<F: LeafFormat> XTree<F> {
     /// # Panics
     /// As [`XTree::get`].
     pub fn get_hinted(&self, key: u64, hint: LeafNumber, into: &mut [u8]) -> Result<Option<u64>, Contended> {
-        let words = self.hinted_block(hint).filter(|words| self.format.may_hold(words, key));
-        // Acquire: leaves of a load are not in the tree yet, and answer nobody. Partner: as in
-        // `latch_guessed`.
-        let is_hinted = words.is_some() && self.loads.load(Ordering::Acquire) == 0;
-        self.get_from(key, is_hinted.then_some(hint), into)
+        self.get_from(key, self.leaf_hinted(key, hint), into)
     }
 
-    /// Asks for the lines of keys and values of hinted leaves, for looks and writes that come next.
+    /// Asks for the lines of keys of hinted leaves, for looks and writes that come next.
+    pub fn prefetch_keys(&self, hints: impl Iterator<Item = LeafNumber>) {
+        hints.filter_map(|hint| self.hinted_block(hint)).for_each(|words| self.format.prefetch_keys(words));
+    }
+
+    /// The same, and for those of values.
     pub fn prefetch_hinted(&self, entries: &[WriteEntry<'_>]) {
-        let hinted = || entries.iter().filter_map(|entry| Some((entry.key, self.hinted_block(entry.hint)?)));
-        hinted().for_each(|(_, words)| self.format.prefetch_keys(words));
-        for (key, words) in hinted() {
+        self.prefetch_keys(entries.iter().map(|entry| entry.hint));
+        let hinted = entries.iter().filter_map(|entry| Some((entry.key, self.hinted_block(entry.hint)?)));
+        for (key, words) in hinted {
             // Where the key is not there, an insert comes to it.
             if !self.format.prefetch_value(words, key) {
                 let _ = self.format.prefetch_insert(words);
@@ -79,6 +89,27 @@ impl<F: LeafFormat> XTree<F> {
         Ok(())
     }
 
+    /// Whether `key` has a pair, found as by [`XTree::get_hinted`]. Prefetches the lines that its write
+    /// touches.
+    ///
+    /// # Errors
+    /// [`Contended`].
+    #[inline]
+    pub fn look_hinted(&self, key: u64, hint: LeafNumber) -> Result<Sighting, Contended> {
+        let hinted = self.leaf_hinted(key, hint);
+        let (leaf, found) = self.ask(key, hinted, |words| self.format.look(words, key))?;
+        Ok(Sighting { is_present: found.is_some(), is_hinted: hinted == Some(leaf) })
+    }
+
+    /// The hinted leaf, if it may be that of `key`.
+    #[inline]
+    fn leaf_hinted(&self, key: u64, hint: LeafNumber) -> Option<LeafNumber> {
+        let words = self.hinted_block(hint).filter(|words| self.format.may_hold(words, key));
+        // Acquire: leaves of a load are not in the tree yet, and answer nobody. Partner: as in
+        // `latch_guessed`.
+        (words.is_some() && self.loads.load(Ordering::Acquire) == 0).then_some(hint)
+    }
+
     #[inline]
     fn get_from(
         &self,
@@ -86,6 +117,17 @@ impl<F: LeafFormat> XTree<F> {
         leaf: Option<LeafNumber>,
         into: &mut [u8],
     ) -> Result<Option<u64>, Contended> {
+        self.ask(key, leaf, |words| self.format.get(words, key, into)).map(|(_, version)| version)
+    }
+
+    /// What the leaf of `key` answers, and which it is. It is looked for from `leaf` on, or from the root.
+    #[inline]
+    fn ask<T>(
+        &self,
+        key: u64,
+        leaf: Option<LeafNumber>,
+        mut ask: impl FnMut(&[AtomicU64]) -> LeafAnswer<T>,
+    ) -> Result<(LeafNumber, Option<T>), Contended> {
         let mut backoff = Backoff::new();
         let mut next = leaf;
         loop {
@@ -93,13 +135,9 @@ impl<F: LeafFormat> XTree<F> {
                 Some(leaf) => leaf,
                 None => self.descend(key)?.leaf,
             };
-            let answer = self
-                .slab
-                .block(leaf)
-                .map_or(LeafAnswer::Elsewhere, |words| self.format.get(words, key, into));
-            match answer {
-                LeafAnswer::Found { version } => return Ok(Some(version)),
-                LeafAnswer::Absent => return Ok(None),
+            match self.slab.block(leaf).map_or(LeafAnswer::Elsewhere, &mut ask) {
+                LeafAnswer::Found(found) => return Ok((leaf, Some(found))),
+                LeafAnswer::Absent => return Ok((leaf, None)),
                 LeafAnswer::Right(right) => next = Some(right),
                 LeafAnswer::Changing => {
                     if backoff.is_time_to_look() {

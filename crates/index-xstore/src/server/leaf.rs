@@ -5,7 +5,7 @@
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
-use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
+use farsight_base::{LINE_BYTES, LeafNumber, Line, Stamp, WORDS_PER_LINE};
 use farsight_index::{
     Direction, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room, ScanRequest, wanted_pairs,
 };
@@ -110,6 +110,23 @@ fn read_key_lines(words: &[AtomicU64]) -> [Line; KEY_LINES] {
     lines
 }
 
+/// Looks `key` up without a latch. `found` says what to answer of the slot and the incarnation where it is.
+#[inline(always)]
+fn search<T>(
+    words: &[AtomicU64],
+    key: u64,
+    found: impl FnOnce(LeafSlot, u32) -> LeafAnswer<T>,
+) -> LeafAnswer<T> {
+    let lines = read_key_lines(words);
+    match KeyLines(&lines).search(key) {
+        KeySearch::Hit { slot, incarnation } => found(slot, incarnation),
+        KeySearch::Absent => LeafAnswer::Absent,
+        KeySearch::Right(next) => LeafAnswer::Right(next),
+        KeySearch::Left | KeySearch::Foreign => LeafAnswer::Elsewhere,
+        KeySearch::Changing => LeafAnswer::Changing,
+    }
+}
+
 impl LeafFormat for XStoreLeaf {
     type Latched<'a> = LatchedXStoreLeaf<'a>;
 
@@ -130,17 +147,23 @@ impl LeafFormat for XStoreLeaf {
     }
 
     #[inline]
-    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer {
-        let lines = read_key_lines(words);
-        match KeyLines(&lines).search(key) {
-            KeySearch::Hit { slot, incarnation } => self
-                .read_value(words, slot, incarnation, into)
-                .map_or(LeafAnswer::Changing, |version| LeafAnswer::Found { version }),
-            KeySearch::Absent => LeafAnswer::Absent,
-            KeySearch::Right(next) => LeafAnswer::Right(next),
-            KeySearch::Left | KeySearch::Foreign => LeafAnswer::Elsewhere,
-            KeySearch::Changing => LeafAnswer::Changing,
+    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer<u64> {
+        search(words, key, |slot, incarnation| {
+            let version = self.read_value(words, slot, incarnation, into);
+            version.map_or(LeafAnswer::Changing, LeafAnswer::Found)
+        })
+    }
+
+    #[inline]
+    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<()> {
+        let answer = search(words, key, |slot, _| {
+            self.prefetch_slot(words, slot);
+            LeafAnswer::Found(())
+        });
+        if answer == LeafAnswer::Absent {
+            let _ = self.prefetch_insert(words);
         }
+        answer
     }
 
     fn read_pairs(
@@ -270,9 +293,19 @@ impl LatchedXStoreLeaf<'_> {
 
     /// Reads a pair's value and version under the latch, whatever the stamps say: they are for readers
     /// without it.
+    #[inline]
     fn pair_in(&self, slot: LeafSlot, into: &mut [u8]) -> u64 {
-        let room = &mut [Line::ZERO; VALUE_LINES_MAX];
-        let lines = &mut room[..self.geometry.lines_per_value()];
+        // A room for the longest value would be zeroed for each of the short ones.
+        if self.geometry.lines_per_value() == 1 {
+            self.pair_by(slot, &mut [Line::ZERO], into)
+        } else {
+            let room = &mut [Line::ZERO; VALUE_LINES_MAX];
+            self.pair_by(slot, &mut room[..self.geometry.lines_per_value()], into)
+        }
+    }
+
+    #[inline(always)]
+    fn pair_by(&self, slot: LeafSlot, lines: &mut [Line], into: &mut [u8]) -> u64 {
         self.writer.value_lines(slot, lines);
         for line in lines.iter_mut() {
             line.0[0] = 0;
@@ -348,9 +381,13 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         lines.iter().map(|line| line.stamp().occupancy().count_ones() as usize).sum()
     }
 
+    #[inline]
     fn version(&self, slot: usize) -> u64 {
-        let mut room = [0; VALUE_BYTES_MAX];
-        self.pair(slot, &mut room[..self.geometry.value_bytes()])
+        let value_bytes = self.geometry.value_bytes();
+        if value_bytes <= LINE_BYTES {
+            return self.pair(slot, &mut [0; LINE_BYTES][..value_bytes]);
+        }
+        self.pair(slot, &mut [0; VALUE_BYTES_MAX][..value_bytes])
     }
 
     fn pair(&self, slot: usize, into: &mut [u8]) -> u64 {

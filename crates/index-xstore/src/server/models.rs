@@ -67,7 +67,7 @@ fn is_found_by_walking(tree: &Tree, key: u64) -> bool {
     for _ in 0..LOOKS_MAX {
         let words = tree.slab().block(leaf).expect("a leaf of the region");
         match tree.format().get(words, key, &mut value) {
-            LeafAnswer::Found { .. } => {
+            LeafAnswer::Found(_) => {
                 assert_eq!(value, value_of(key), "key {key}: another's value");
                 return true;
             }
@@ -180,8 +180,8 @@ fn merge_against_writers_and_readers() {
             let is_acknowledged = done.load(Ordering::Acquire) == 1;
             let mut value = [0; 8];
             match read.format().get(words, 150, &mut value) {
-                LeafAnswer::Found { .. } if is_acknowledged => assert_eq!(value, [9; 8], "an outdated value"),
-                LeafAnswer::Found { .. } => assert!(value == value_of(150) || value == [9; 8], "{value:?}"),
+                LeafAnswer::Found(_) if is_acknowledged => assert_eq!(value, [9; 8], "an outdated value"),
+                LeafAnswer::Found(_) => assert!(value == value_of(150) || value == [9; 8], "{value:?}"),
                 answer => {
                     assert!(matches!(answer, LeafAnswer::Elsewhere | LeafAnswer::Changing), "{answer:?}")
                 }

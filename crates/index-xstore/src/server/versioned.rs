@@ -12,6 +12,19 @@ use super::stats::Tally;
 use super::tree::XTree;
 use super::write_many::AccessPath;
 
+/// A write whose version was drawn before.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionedWrite<'v> {
+    /// The key.
+    pub key: u64,
+    /// The version that was drawn for it.
+    pub version: u64,
+    /// The value as leaves have it; `None` for a removal.
+    pub value: Option<&'v [u8]>,
+    /// Where the key may be.
+    pub hint: LeafNumber,
+}
+
 /// What became of a write whose version was drawn before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Applied {
@@ -22,12 +35,12 @@ pub struct Applied {
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Draws a version for a write of `key` that comes later.
+    /// Draws versions for so many writes that come later, of `key` and others, and returns the first.
     ///
     /// # Errors
     /// [`WriteError::VersionsExhausted`].
-    pub fn draw_version(&self, key: u64) -> Result<u64, WriteError> {
-        self.next_version(key)
+    pub fn draw_versions(&self, key: u64, count: u64) -> Result<u64, WriteError> {
+        self.take_versions(count).ok_or(WriteError::VersionsExhausted { key })
     }
 
     /// The greatest version that was drawn or left out.
@@ -49,12 +62,43 @@ impl<F: LeafFormat> XTree<F> {
         value: Option<&[u8]>,
         hint: LeafNumber,
     ) -> Result<Applied, WriteError> {
+        // Relaxed: a guess.
+        let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
+        let applied = self.apply_counted(VersionedWrite { key, version, value, hint }, &mut tally);
+        self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
+        self.flush(&mut tally);
+        applied
+    }
+
+    /// The same for many, in their order. Each outcome is handed to `done`. The lines of hinted leaves' keys
+    /// are prefetched; those of values were when the writes were decided.
+    ///
+    /// # Errors
+    /// [`WriteError`] of the first write that fails. Those behind it are not done.
+    pub fn apply_many(
+        &self,
+        writes: &[VersionedWrite<'_>],
+        mut done: impl FnMut(Applied),
+    ) -> Result<(), WriteError> {
+        self.prefetch_keys(writes.iter().map(|write| write.hint));
+        // Relaxed: a guess.
+        let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
+        let applied = writes.iter().try_for_each(|write| {
+            done(self.apply_counted(*write, &mut tally)?);
+            Ok(())
+        });
+        self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
+        self.flush(&mut tally);
+        applied
+    }
+
+    #[inline(always)]
+    fn apply_counted(&self, write: VersionedWrite<'_>, tally: &mut Tally) -> Result<Applied, WriteError> {
+        let VersionedWrite { key, version, value, hint } = write;
         if let Some(value) = value {
             self.check_value(key, value)?;
         }
-        // Relaxed: a guess.
-        let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
-        let mut latched = self.latch_counted(key, AccessPath { hint, route: None }, &mut tally)?;
+        let mut latched = self.latch_counted(key, AccessPath { hint, route: None }, tally)?;
         let is_hinted = latched.is_hinted;
         let is_stored = match (latched.place, value) {
             (Place::Here(slot), _) if latched.leaf.version(slot) >= version => false,
@@ -63,21 +107,19 @@ impl<F: LeafFormat> XTree<F> {
                 true
             }
             (Place::Here(_), None) => {
-                let outcome = self.remove_latched(latched, &mut tally);
+                let outcome = self.remove_latched(latched, tally);
                 tally.note(outcome);
                 false
             }
             (_, Some(value)) => {
                 if !latched.leaf.insert(key, version, value) {
-                    self.add_to_full(latched, key, version, value, &mut tally)?;
+                    self.add_to_full(latched, key, version, value, tally)?;
                 }
                 tally.note(WriteOutcome::Inserted(version));
                 true
             }
             (_, None) => false,
         };
-        self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
-        self.flush(&mut tally);
         Ok(Applied { is_hinted, is_stored })
     }
 

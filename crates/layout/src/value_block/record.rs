@@ -1,8 +1,8 @@
 //! A block as a record of a log or a snapshot: the same bytes as in a region, written at once.
 
 use super::{
-    BLOCK_KEY_LENGTH_SHIFT, BLOCK_KIND_PAIR, BLOCK_KIND_REMOVAL, BLOCK_KIND_SHIFT, BLOCK_TABLE_SHIFT,
-    BlockFault, BlockTooLong, ValueBlock, block_bytes, sealed_checksum,
+    BLOCK_HEADER_BYTES, BLOCK_KEY_LENGTH_SHIFT, BLOCK_KIND_PAIR, BLOCK_KIND_REMOVAL, BLOCK_KIND_SHIFT,
+    BLOCK_TABLE_SHIFT, BlockFault, BlockTooLong, ValueBlock, block_bytes, checksum_end,
 };
 use crate::PAIR_VERSION_BITS;
 
@@ -49,19 +49,25 @@ pub fn push_record(
     assert!(version != 0 && version >> PAIR_VERSION_BITS == 0, "a record of version {version}");
     let lengths = value.len() as u64;
     let second = version | u64::from(table) << BLOCK_TABLE_SHIFT;
-    let body = crc32c::crc32c_append(crc32c::crc32c(&lengths.to_le_bytes()), key);
-    let body = crc32c::crc32c_append(body, value);
-    let checksum = sealed_checksum(body, second, key.len() as u16, kind.number());
+    let checksum_end = checksum_end(second, key.len() as u16, kind.number());
+    let begin = into.len();
+    let (end, bytes) = (begin + block_bytes(key.len(), value.len()), block_bytes(key.len(), value.len()));
+    into.reserve(bytes + checksum_end.len());
+    let mut header = [0; BLOCK_HEADER_BYTES];
+    header[8..16].copy_from_slice(&second.to_le_bytes());
+    header[16..].copy_from_slice(&lengths.to_le_bytes());
+    into.extend_from_slice(&header);
+    into.extend_from_slice(key);
+    into.extend_from_slice(value);
+    // All that the checksum covers stands in a row for a moment: short records are most of their calls.
+    into.extend_from_slice(&checksum_end);
+    let checksum = crc32c::crc32c(&into[begin + 16..]);
     let first = u64::from(checksum)
         | (key.len() as u64) << BLOCK_KEY_LENGTH_SHIFT
         | u64::from(kind.number()) << BLOCK_KIND_SHIFT;
-    let end = into.len() + block_bytes(key.len(), value.len()).next_multiple_of(8);
-    for word in [first, second, lengths] {
-        into.extend_from_slice(&word.to_le_bytes());
-    }
-    into.extend_from_slice(key);
-    into.extend_from_slice(value);
-    into.resize(end, 0);
+    into[begin..begin + 8].copy_from_slice(&first.to_le_bytes());
+    into.truncate(end);
+    into.resize(begin + bytes.next_multiple_of(8), 0);
     Ok(())
 }
 

@@ -1,9 +1,12 @@
 //! A group of calls: decided one by one, then logged, applied and answered together.
 //!
 //! Invariant: nothing in a group is visible before [`Group::apply`]. A later write of the group sees an
-//! earlier one by the overlay, and those of the group before by its overlay. So each is decided as if the
-//! earlier ones had taken place. To a write a pair is absent whose deadline has passed when it is decided.
-//! That it is applied later changes nothing.
+//! earlier one by the group's [`Changes`], and those of the group before by its own. So each is decided as if
+//! the earlier ones had taken place. To a write a pair is absent whose deadline has passed when it is
+//! decided. That it is applied later changes nothing.
+
+mod changes;
+mod plain;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,7 +14,7 @@ use std::ops::Range;
 use farsight_base::{ClientId, LeafNumber};
 use farsight_durability::FrameWriter;
 use farsight_index::{Decision, HeldPair, NewValue, clear_kept, decide_parts};
-use farsight_index_xstore::server::StagedReference;
+use farsight_index_xstore::server::{StagedReference, VersionedWrite};
 use farsight_layout::value_block::RecordKind;
 use farsight_layout::{DEADLINE_BYTES, Deadline};
 use farsight_protocol::{
@@ -20,6 +23,7 @@ use farsight_protocol::{
 };
 use foldhash::HashMap;
 
+use self::changes::{Change, Changes};
 use super::touched::Touched;
 use crate::LateReply;
 use crate::logged::LoggedTable;
@@ -30,12 +34,11 @@ use crate::tables::View;
 pub(super) struct Group {
     /// What goes into the log.
     pub(super) frame: FrameWriter,
-    /// Keys that the group writes: their version then, and where their value stands, if they are there.
-    overlay: HashMap<(TableId, u64), Option<Pending>>,
     /// Inserts of each table that have room for certain, and how many of them the group has.
     rooms: HashMap<TableId, Room>,
-    changes: Vec<Change>,
-    values: Vec<u8>,
+    changes: Changes,
+    /// Values before that calls are answered.
+    old_values: Vec<u8>,
     outcomes: Vec<Decided>,
     answers: VecDeque<Answered>,
     /// The value that a write finds.
@@ -44,10 +47,7 @@ pub(super) struct Group {
     staged: Vec<u8>,
 }
 
-/// A pair that the group writes: its version, and where its value stands.
-type Pending = (u64, Range<usize>);
-
-/// What became of a write, and where the value before stands in `values`, if it is answered.
+/// What became of a write, and where the value before stands in `old_values`, if it is answered.
 struct Decided {
     sent: SentOutcome,
     old: Option<Range<usize>>,
@@ -65,6 +65,8 @@ pub(super) enum Entries<'a> {
 /// How outcomes are answered.
 #[derive(Clone, Copy)]
 enum AnswerShape {
+    /// The reply was written when the call was decided.
+    Written,
     Outcomes,
     /// With the values before, of one size.
     ValuesOfOneSize(usize),
@@ -133,8 +135,8 @@ struct Write<'a> {
     has_deadlines: bool,
     /// The draft of the value, if it came in pieces.
     staged: Option<StagedReference>,
-    /// The group before, as long as it is not applied.
-    before: &'a Group,
+    /// Where its outcome will stand, if it is not written at once.
+    outcome: Option<u32>,
 }
 
 /// Bytes of a frame from which on a group takes no more, or only a little.
@@ -156,24 +158,18 @@ struct Room {
     taken: u64,
 }
 
-/// One change to be applied.
-struct Change {
-    table: TableId,
-    key: u64,
-    version: u64,
-    /// Where its value stands in `values`; `None` for a removal.
-    value: Option<Range<usize>>,
-    /// What is stored in the value's place, in a table of blocks.
-    staged: Option<StagedReference>,
-    hint: LeafNumber,
-    /// Where its outcome stands in `outcomes`.
-    outcome: usize,
-}
-
-impl Change {
-    /// Where it goes, for who asks for memory ahead.
-    fn entry(&self) -> WriteEntry<'_> {
-        WriteEntry { key: self.key, hint: self.hint, value: &[] }
+impl<'a> Write<'a> {
+    /// One of a value of the table's size.
+    fn of_one_size(
+        id: TableId,
+        table: &'a dyn LoggedTable,
+        operation: WriteOperation,
+        entry: WriteEntry<'a>,
+    ) -> Self {
+        let operand = Operand::of_one_size(operation, entry.value);
+        let (old_bytes_max, has_deadlines) = (usize::MAX, false);
+        let (staged, outcome) = (None, None);
+        Self { id, table, operation, entry, operand, old_bytes_max, has_deadlines, staged, outcome }
     }
 }
 
@@ -222,32 +218,27 @@ impl Group {
     /// Decides the writes of one call. `before` is the group before, which is empty once it is applied.
     pub(super) fn decide(
         &mut self,
-        before: &Self,
+        before: &mut Self,
         id: TableId,
         table: &dyn LoggedTable,
         operation: WriteOperation,
         entries: Entries<'_>,
         reply: LateReply,
     ) {
+        if let Entries::OfOneSize(entries) = entries
+            && plain::is_plain(operation)
+        {
+            return self.decide_plain(before, (id, table), operation, entries, reply);
+        }
+        before.changes.index();
         let begin = self.outcomes.len();
         let returns_value = operation.returns_value();
         let shape = match entries {
             Entries::OfOneSize(entries) => {
                 for entry in Ahead::new(table, entries.iter()) {
-                    let operand = Operand::of_one_size(operation, entry.value);
-                    let (old_bytes_max, has_deadlines) = (usize::MAX, false);
-                    let write = Write {
-                        id,
-                        table,
-                        operation,
-                        entry,
-                        operand,
-                        old_bytes_max,
-                        has_deadlines,
-                        staged: None,
-                        before,
-                    };
-                    let decided = self.decide_one(write);
+                    let write = Write::of_one_size(id, table, operation, entry);
+                    let decided =
+                        self.decide_one(before, Write { outcome: Some(self.next_outcome()), ..write });
                     self.outcomes.push(decided.unwrap_or_else(Undone::decided));
                 }
                 let values = AnswerShape::ValuesOfOneSize(entries.value_bytes());
@@ -259,6 +250,11 @@ impl Group {
             }
         };
         self.decided(begin, reply, shape);
+    }
+
+    /// Where the next outcome will stand.
+    fn next_outcome(&self) -> u32 {
+        self.outcomes.len() as u32
     }
 
     /// Notes that a call is decided, whose outcomes begin there.
@@ -288,17 +284,21 @@ impl Group {
             // In whole words.
             let old_bytes_max = room_bytes.saturating_sub(head_bytes) / 8 * 8;
             let decided = match operand {
-                Some(operand) => self.decide_one(Write {
-                    id,
-                    table,
-                    operation,
-                    entry,
-                    operand,
-                    old_bytes_max,
-                    has_deadlines,
-                    staged: None,
-                    before,
-                }),
+                Some(operand) => {
+                    let (staged, outcome) = (None, Some(self.next_outcome()));
+                    let write = Write {
+                        id,
+                        table,
+                        operation,
+                        entry,
+                        operand,
+                        old_bytes_max,
+                        has_deadlines,
+                        staged,
+                        outcome,
+                    };
+                    self.decide_one(before, write)
+                }
                 // Seen to before the call was handed over.
                 None => Err(Undone::Failed(ErrorCode::BadRequest)),
             };
@@ -319,7 +319,7 @@ impl Group {
     /// Decides the write of a value that came in pieces. What is not stored of it is given back.
     pub(super) fn decide_staged(
         &mut self,
-        before: &Self,
+        before: &mut Self,
         id: TableId,
         table: &dyn LoggedTable,
         client: ClientId,
@@ -334,8 +334,9 @@ impl Group {
         let StagedWrite { operation, key, hint, .. } = write;
         let (argument, argument_bytes) = write.argument();
         let room_bytes = reply.bytes_max() - HEADER_BYTES;
+        before.changes.index();
         let begin = self.outcomes.len();
-        let decided = self.decide_one(Write {
+        let write = Write {
             id,
             table,
             operation,
@@ -344,8 +345,9 @@ impl Group {
             old_bytes_max: room_bytes.saturating_sub(ReplyWriter::exchanged_value_bytes(0)) / 8 * 8,
             has_deadlines: table.now_ms().is_some(),
             staged: Some(staged),
-            before,
-        });
+            outcome: Some(self.next_outcome()),
+        };
+        let decided = self.decide_one(before, write);
         clear_kept(&mut value);
         self.staged = value;
         let decided = decided.unwrap_or_else(Undone::decided);
@@ -358,12 +360,13 @@ impl Group {
         self.decided(begin, reply, shape);
     }
 
-    /// Decides one write.
-    fn decide_one(&mut self, write: Write<'_>) -> Result<Decided, Undone> {
+    /// Decides one write. The changes of the group before are indexed.
+    fn decide_one(&mut self, before: &Self, write: Write<'_>) -> Result<Decided, Undone> {
+        self.changes.index();
         let Write { operation, operand, old_bytes_max, .. } = write;
         let is_wanted = operation.needs_old_value();
         let mut held = std::mem::take(&mut self.held);
-        let found = self.find(write, is_wanted, &mut held);
+        let found = self.find(before, write, is_wanted, &mut held);
         let decided = found.map_err(Undone::from).and_then(|found| {
             let present = found.map(|(version, _)| version);
             let pair = present.map(|version| HeldPair { version, value: &held });
@@ -376,16 +379,16 @@ impl Group {
             match decide_parts(operation, operand, pair) {
                 Decision::Leave(outcome) => Ok(Decided::new(outcome, None)),
                 Decision::Remove => {
-                    self.log(write, None)?;
+                    self.log(write, None, present.is_some())?;
                     Ok(Decided::new(WriteOutcome::Removed(present.unwrap_or_default()), None))
                 }
                 Decision::Store(NewValue::Sum(sum)) if write.has_deadlines => {
                     // A pair that was there keeps its own.
                     let kept = found.and_then(|(_, deadline)| deadline);
                     let deadline = kept.map_or(operand.value.to_vec(), |kept| kept.to_bytes().to_vec());
-                    self.store(write, &[&deadline[..], &sum].concat(), pair)
+                    self.store(before, write, &[&deadline[..], &sum].concat(), pair)
                 }
-                Decision::Store(value) => self.store(write, value.bytes(), pair),
+                Decision::Store(value) => self.store(before, write, value.bytes(), pair),
             }
         });
         self.held = held;
@@ -396,18 +399,19 @@ impl Group {
     /// Its value into place if it is wanted.
     fn find(
         &self,
+        before: &Self,
         write: Write<'_>,
         is_wanted: bool,
         held: &mut Vec<u8>,
     ) -> Result<Option<(u64, Option<Deadline>)>, ServerError> {
         let Some(now_ms) = write.table.now_ms() else {
-            let found = self.find_stored(write, is_wanted, held)?;
+            let found = self.find_stored(before, write, is_wanted, held)?;
             return Ok(found.map(|version| (version, None)));
         };
-        let found = match self.find_stored(write, true, held) {
+        let found = match self.find_stored(before, write, true, held) {
             // A write that does not look at the value replaces it.
             Err(error) if error.code == ErrorCode::Damaged && !is_wanted => {
-                let found = self.find_stored(write, false, held)?;
+                let found = self.find_stored(before, write, false, held)?;
                 return Ok(found.map(|version| (version, None)));
             }
             found => found?,
@@ -428,86 +432,93 @@ impl Group {
     /// The same, with what is stored of the value, whether its deadline has passed or not.
     fn find_stored(
         &self,
+        before: &Self,
         write: Write<'_>,
         is_wanted: bool,
         held: &mut Vec<u8>,
     ) -> Result<Option<u64>, ServerError> {
-        let Write { id, table, entry: WriteEntry { key, hint, .. }, before, .. } = write;
-        let at = (id, key);
-        let here = self.overlay.get(&at).map(|pending| (self, pending));
-        let pending = here.or_else(|| Some((before, before.overlay.get(&at)?)));
+        let Write { id, table, entry: WriteEntry { key, hint, .. }, .. } = write;
+        let here = self.changes.latest(id, key).map(|change| (self, change));
+        let pending = here.or_else(|| Some((before, before.changes.latest(id, key)?)));
         #[cfg(injected)]
         let pending = if crate::injected::FLYING_UNSEEN.is_injected() { here } else { pending };
-        match pending {
-            None => table.pair_of(key, hint, is_wanted, held),
-            Some((_, None)) => Ok(None),
-            Some((group, Some((version, value)))) => {
-                held.clear();
-                if is_wanted {
-                    held.extend_from_slice(&group.values[value.clone()]);
-                }
-                Ok(Some(*version))
-            }
+        let Some((group, change)) = pending else { return table.pair_of(key, hint, is_wanted, held) };
+        let Some(value) = change.value_place() else { return Ok(None) };
+        held.clear();
+        if is_wanted {
+            held.extend_from_slice(group.frame.bytes_at(value));
         }
+        Ok(Some(change.version))
     }
 
     fn store(
         &mut self,
+        before: &Self,
         write: Write<'_>,
         value: &[u8],
         present: Option<HeldPair<'_>>,
     ) -> Result<Decided, Undone> {
         // A pair that is there now may have ended when this is applied: that is an insert then.
         if present.is_none() || write.has_deadlines {
-            let taken_before = write.before.rooms.get(&write.id).map_or(0, |room| room.taken);
-            self.rooms.entry(write.id).or_default().take(write.table, taken_before)?;
+            self.take_room(before, write)?;
         }
-        let Some(before) = present else {
-            return Ok(Decided::new(WriteOutcome::Inserted(self.log(write, Some(value))?), None));
+        let version = self.log(write, Some(value), present.is_some())?;
+        let Some(present) = present else {
+            return Ok(Decided::new(WriteOutcome::Inserted(version), None));
         };
-        let version = self.log(write, Some(value))?;
-        let begin = self.values.len();
+        let begin = self.old_values.len();
         let old = write.operation.returns_value().then(|| {
-            self.values.extend_from_slice(before.value);
-            begin..self.values.len()
+            self.old_values.extend_from_slice(present.value);
+            begin..self.old_values.len()
         });
         Ok(Decided::new(WriteOutcome::Replaced(version), old))
     }
 
+    fn take_room(&mut self, before: &Self, write: Write<'_>) -> Result<(), ServerError> {
+        let taken_before = before.rooms.get(&write.id).map_or(0, |room| room.taken);
+        self.rooms.entry(write.id).or_default().take(write.table, taken_before)
+    }
+
     /// Puts a change into the frame, to be applied; without a value, a removal. Returns its version.
-    fn log(&mut self, write: Write<'_>, value: Option<&[u8]>) -> Result<u64, ServerError> {
-        let Write { id, table, entry: WriteEntry { key, hint, .. }, .. } = write;
+    fn log(&mut self, write: Write<'_>, value: Option<&[u8]>, was_present: bool) -> Result<u64, ServerError> {
+        let (table, key) = (write.table, write.entry.key);
         let staged = match (write.staged, value) {
             (Some(staged), _) => Some(staged),
             (None, Some(value)) => table.stage(key, value)?,
             (None, None) => None,
         };
-        let version = self.append(write, value).inspect_err(|_| {
+        let drawn = table.draw_versions(key, 1);
+        let appended = drawn.and_then(|version| {
+            self.append(Write { staged, ..write }, version, value, was_present)?;
+            Ok(version)
+        });
+        appended.inspect_err(|_| {
             // What came in pieces is given back by who took it.
             if let Some(staged) = staged.filter(|_| write.staged.is_none()) {
                 table.unstage(staged);
             }
-        })?;
-        let begin = self.values.len();
-        let value = value.map(|value| {
-            self.values.extend_from_slice(value);
-            begin..self.values.len()
-        });
-        self.overlay.insert((id, key), value.clone().map(|value| (version, value)));
-        let outcome = self.outcomes.len();
-        self.changes.push(Change { table: id, key, version, value, staged, hint, outcome });
-        Ok(version)
+        })
     }
 
-    /// Draws a version, and puts the record into the frame.
-    fn append(&mut self, write: Write<'_>, value: Option<&[u8]>) -> Result<u64, ServerError> {
-        let Write { id, table, entry: WriteEntry { key, .. }, .. } = write;
-        let version = table.draw_version(key)?;
+    /// The same, under this version. What a table of blocks stores of the value is staged.
+    #[inline]
+    fn append(
+        &mut self,
+        write: Write<'_>,
+        version: u64,
+        value: Option<&[u8]>,
+        was_present: bool,
+    ) -> Result<(), ServerError> {
+        let Write { id, entry: WriteEntry { key, hint, .. }, staged, outcome, .. } = write;
         let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
-        self.frame
+        let place = self
+            .frame
             .push(id.0, kind, version, &key.to_le_bytes(), value.unwrap_or_default())
             .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, error.to_string()))?;
-        Ok(version)
+        // A frame says its length in 32 bits.
+        let value = value.map(|_| place.start as u32..place.end as u32);
+        self.changes.push(Change { table: id, key, version, value, staged, hint, outcome }, was_present);
+        Ok(())
     }
 
     /// Applies what the log has, and answers each call as soon as its writes are applied and marked for the
@@ -518,7 +529,7 @@ impl Group {
     /// What a table refuses that had promised to take it. The calls from there on are not answered.
     pub(super) fn complete(&mut self, view: &View, touched: &Touched) -> Result<bool, ServerError> {
         let changes = std::mem::take(&mut self.changes);
-        let completed = self.apply(&changes, view, touched);
+        let completed = self.apply(changes.list(), view, touched);
         self.changes = changes;
         let wants_training = completed?;
         self.clear();
@@ -529,18 +540,13 @@ impl Group {
     fn apply(&mut self, changes: &[Change], view: &View, touched: &Touched) -> Result<bool, ServerError> {
         let mut wants_training = false;
         let mut applied = 0;
-        let mut ahead = Vec::with_capacity(AHEAD);
         self.answer_applied(applied);
         for changes in changes.chunk_by(|one, next| one.table == next.table) {
             let table = changes[0].table;
             let logged = view.get(table)?.hosted().logged();
-            // Other groups were decided since this one was, so the leaves may have left the cache.
             for changes in changes.chunks(AHEAD) {
                 if let Some(logged) = logged {
-                    ahead.clear();
-                    ahead.extend(changes.iter().map(Change::entry));
-                    logged.prefetch(&ahead);
-                    changes.iter().try_for_each(|change| self.apply_one(logged, change))?;
+                    self.apply_some(logged, changes)?;
                 }
                 // Behind their application: a snapshot that takes the marks before reads the pairs after.
                 touched.mark(table.0, changes.iter().map(|change| change.key));
@@ -559,21 +565,29 @@ impl Group {
     #[cfg(injected)]
     pub(super) fn apply_early(&mut self, view: &View) {
         let changes = std::mem::take(&mut self.changes);
-        for change in &changes {
+        for change in changes.list() {
             if let Ok(Some(logged)) = view.get(change.table).map(|table| table.hosted().logged()) {
-                let _ = self.apply_one(logged, change);
+                let _ = self.apply_some(logged, std::slice::from_ref(change));
             }
         }
         self.changes = changes;
     }
 
-    fn apply_one(&mut self, logged: &dyn LoggedTable, change: &Change) -> Result<(), ServerError> {
-        let value = change.value.clone().map(|range| &self.values[range]);
-        let stored = change.staged.as_ref().map(|reference| &reference[..]).or(value);
-        let is_hint_right = logged.apply(change.key, change.version, stored, change.hint)?;
-        let had_hint = change.hint != LeafNumber::NONE;
-        self.outcomes[change.outcome].sent.is_hint_wrong = had_hint && !is_hint_right;
-        Ok(())
+    /// Applies changes of one table.
+    fn apply_some(&mut self, logged: &dyn LoggedTable, changes: &[Change]) -> Result<(), ServerError> {
+        let Self { frame, outcomes, .. } = self;
+        let writes = changes.iter().map(|change| {
+            let value = change.value_place().map(|place| frame.bytes_at(place));
+            let value = change.staged.as_ref().map(|reference| &reference[..]).or(value);
+            VersionedWrite { key: change.key, version: change.version, value, hint: change.hint }
+        });
+        let mut answered = changes.iter();
+        logged.apply(&writes.collect::<Vec<_>>(), &mut |is_hint_right| {
+            if let Some(Change { outcome: Some(outcome), hint, .. }) = answered.next() {
+                let had_hint = *hint != LeafNumber::NONE;
+                outcomes[*outcome as usize].sent.is_hint_wrong = had_hint && !is_hint_right;
+            }
+        })
     }
 
     /// Answers the calls whose changes are among the first so many.
@@ -581,12 +595,16 @@ impl Group {
         while self.answers.front().is_some_and(|call| call.changes_end <= applied)
             && let Some(Answered { reply, outcomes, shape, .. }) = self.answers.pop_front()
         {
+            if matches!(shape, AnswerShape::Written) {
+                reply.send();
+                continue;
+            }
             let outcomes = &self.outcomes[outcomes];
             reply.answer(|writer: &mut ReplyWriter<'_>| {
                 for Decided { sent, old } in outcomes {
-                    let old = old.clone().map(|range| &self.values[range]);
+                    let old = old.clone().map(|range| &self.old_values[range]);
                     match shape {
-                        AnswerShape::Outcomes => writer.push_outcome(*sent),
+                        AnswerShape::Written | AnswerShape::Outcomes => writer.push_outcome(*sent),
                         AnswerShape::ValuesOfOneSize(bytes) => writer.push_exchanged(*sent, old, bytes),
                         AnswerShape::ValuesOfAnyLength => writer.push_exchanged_value(*sent, old),
                     }
@@ -613,7 +631,7 @@ impl Group {
     /// Gives back what was staged for changes that will not be applied. `view` is that by which the calls
     /// were decided.
     pub(super) fn unstage(&self, view: &View) {
-        for Change { table, staged, .. } in &self.changes {
+        for Change { table, staged, .. } in self.changes.list() {
             // A table that is gone takes its blocks along.
             if let (Some(staged), Ok(table)) = (staged, view.get(*table))
                 && let Some(logged) = table.hosted().logged()
@@ -628,10 +646,9 @@ impl Group {
             self.frame = FrameWriter::default();
         }
         self.frame.clear();
-        self.overlay.clear();
         self.rooms.clear();
         self.changes.clear();
-        clear_kept(&mut self.values);
+        clear_kept(&mut self.old_values);
         self.outcomes.clear();
     }
 }

@@ -6,6 +6,7 @@ use farsight_base::report::report;
 use farsight_durability::{
     CatalogueTable, DurabilityError, Log, RecordBatch, Recovered, RecoveredRecord, Recovering, recover,
 };
+use farsight_index_xstore::server::VersionedWrite;
 use farsight_protocol::{Ack, ErrorCode, ServerError, TableId, TableLayout, WriteEntry};
 
 use super::{Sequencer, Snapshots};
@@ -139,7 +140,8 @@ impl RecoveredTables<'_> {
     fn apply(&self, number: u32, records: &[RecoveredRecord<'_>]) -> Result<(), ServerError> {
         let table = self.state.tables.get(TableId(number))?;
         let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
-        let (mut keys, mut hints, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut keys, mut hints) = (Vec::new(), Vec::new());
+        let (mut entries, mut writes) = (Vec::new(), Vec::new());
         for records in records.chunks(AHEAD) {
             keys.clear();
             keys.extend(records.iter().map(|record| key_of(record.key)));
@@ -148,11 +150,20 @@ impl RecoveredTables<'_> {
             let places = keys.iter().zip(&hints);
             entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
             logged.prefetch(&entries);
-            for (record, WriteEntry { key, hint, .. }) in records.iter().zip(&entries) {
-                let staged = record.value.map_or(Ok(None), |value| logged.stage(*key, value))?;
-                let stored = staged.as_ref().map(|reference| &reference[..]).or(record.value);
-                logged.apply(*key, record.version, stored, *hint)?;
+            writes.clear();
+            for (RecoveredRecord { version, value, .. }, entry) in records.iter().zip(&entries) {
+                let WriteEntry { key, hint, .. } = *entry;
+                let staged = value.map_or(Ok(None), |value| logged.stage(key, value))?;
+                let Some(staged) = staged else {
+                    writes.push(VersionedWrite { key, version: *version, value: *value, hint });
+                    continue;
+                };
+                // At once: that gives back the block before, and there may be no memory for many more.
+                let value = Some(&staged[..]);
+                logged.apply(&[VersionedWrite { key, version: *version, value, hint }], &mut |_| {})?;
             }
+            // Of such a table's writes removals alone are left. Those of smaller versions change nothing now.
+            logged.apply(&writes, &mut |_| {})?;
         }
         Ok(())
     }

@@ -278,7 +278,7 @@ impl Sequencer {
         ack: Ack,
         table: TableId,
         reply: LateReply,
-        decide: impl FnOnce(&mut Group, &Group, &dyn LoggedTable, LateReply),
+        decide: impl FnOnce(&mut Group, &mut Group, &dyn LoggedTable, LateReply),
     ) {
         self.see(table);
         if let Some(load) = self.loads.get(&table) {
@@ -289,7 +289,7 @@ impl Sequencer {
             Ack::Memory => &mut self.in_memory,
         };
         match self.view.get(table).map(|found| found.hosted().logged()) {
-            Ok(Some(logged)) => decide(group, &self.flying, logged, reply),
+            Ok(Some(logged)) => decide(group, &mut self.flying, logged, reply),
             Ok(None) => reply.refuse(&unlogged(table)),
             Err(error) => reply.refuse(&error),
         }

@@ -4,7 +4,9 @@ use std::ops::{ControlFlow, RangeInclusive};
 
 use farsight_base::{ClientId, LeafNumber};
 use farsight_index::{LeafFormat, Pair, Pairs};
-use farsight_index_xstore::server::{BlockReadError, BlockRoom, BlockTree, StagedReference, WriteError};
+use farsight_index_xstore::server::{
+    BlockReadError, BlockRoom, BlockTree, Sighting, StagedReference, VersionedWrite, WriteError,
+};
 use farsight_protocol::{Direction, ServerError, StagedWrite, WriteEntry};
 
 use super::block_part::BlockPart;
@@ -26,6 +28,15 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
         self.tree.prefetch_hinted(entries);
     }
 
+    fn prefetch_keys(&self, entries: &[WriteEntry<'_>]) {
+        self.tree.prefetch_keys(entries.iter().map(|entry| entry.hint));
+    }
+
+    #[inline]
+    fn look(&self, key: u64, hint: LeafNumber) -> Result<Sighting, ServerError> {
+        self.tree.look_hinted(key, hint).map_err(|error| self.contended(&error))
+    }
+
     fn pair_of(
         &self,
         key: u64,
@@ -43,23 +54,17 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
         reserved.map_err(|full| self.refused(&WriteError::RegionFull { key: 0, full }))
     }
 
-    fn draw_version(&self, key: u64) -> Result<u64, ServerError> {
-        self.tree.draw_version(key).map_err(|error| self.refused(&error))
+    fn draw_versions(&self, key: u64, count: u64) -> Result<u64, ServerError> {
+        self.tree.draw_versions(key, count).map_err(|error| self.refused(&error))
     }
 
     fn version_max(&self) -> u64 {
         self.tree.version_max()
     }
 
-    fn apply(
-        &self,
-        key: u64,
-        version: u64,
-        value: Option<&[u8]>,
-        hint: LeafNumber,
-    ) -> Result<bool, ServerError> {
-        let applied = self.tree.apply(key, version, value, hint);
-        applied.map(|applied| applied.is_hinted).map_err(|error| self.refused(&error))
+    fn apply(&self, writes: &[VersionedWrite<'_>], done: &mut dyn FnMut(bool)) -> Result<(), ServerError> {
+        let applied = self.tree.apply_many(writes, |applied| done(applied.is_hinted));
+        applied.map_err(|error| self.refused(&error))
     }
 
     fn scan(
@@ -99,6 +104,14 @@ impl LoggedTable for BlockPart {
 
     fn prefetch(&self, entries: &[WriteEntry<'_>]) {
         self.part.prefetch(entries);
+    }
+
+    fn prefetch_keys(&self, entries: &[WriteEntry<'_>]) {
+        self.part.prefetch_keys(entries);
+    }
+
+    fn look(&self, key: u64, hint: LeafNumber) -> Result<Sighting, ServerError> {
+        self.part.look(key, hint)
     }
 
     fn now_ms(&self) -> Option<u64> {
@@ -148,24 +161,24 @@ impl LoggedTable for BlockPart {
         self.part.reserve(inserts)
     }
 
-    fn draw_version(&self, key: u64) -> Result<u64, ServerError> {
-        self.part.draw_version(key)
+    fn draw_versions(&self, key: u64, count: u64) -> Result<u64, ServerError> {
+        self.part.draw_versions(key, count)
     }
 
     fn version_max(&self) -> u64 {
         self.part.version_max()
     }
 
-    fn apply(
-        &self,
-        key: u64,
-        version: u64,
-        value: Option<&[u8]>,
-        hint: LeafNumber,
-    ) -> Result<bool, ServerError> {
-        let staged = value.map(|value| value.try_into().expect("the reference that was staged"));
-        let applied = self.with_writer(|writer| self.tree.apply(writer, key, version, staged, hint));
-        applied.map(|applied| applied.is_hinted).map_err(|error| self.part.refused(&error))
+    fn apply(&self, writes: &[VersionedWrite<'_>], done: &mut dyn FnMut(bool)) -> Result<(), ServerError> {
+        self.tree.tree().prefetch_keys(writes.iter().map(|write| write.hint));
+        let applied = self.with_writer(|writer| {
+            writes.iter().try_for_each(|VersionedWrite { key, version, value, hint }| {
+                let staged = value.map(|value| value.try_into().expect("the reference that was staged"));
+                done(self.tree.apply(writer, *key, *version, staged, *hint)?.is_hinted);
+                Ok(())
+            })
+        });
+        applied.map_err(|error| self.part.refused(&error))
     }
 
     fn take_damaged(&self) -> Vec<(u64, u64)> {
