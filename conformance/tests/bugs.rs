@@ -73,6 +73,10 @@ impl farsight_node::Executor for Calls {
         self.inner.finish_late(port)
     }
 
+    fn end(&mut self, port: &mut dyn ServerPort) -> usize {
+        self.inner.end(port)
+    }
+
     fn has_late(&self) -> bool {
         self.inner.has_late()
     }

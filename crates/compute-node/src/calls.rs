@@ -207,6 +207,10 @@ impl Executor for ProxyCalls {
         finished
     }
 
+    fn end(&mut self, _: &mut dyn ServerPort) -> usize {
+        0
+    }
+
     fn has_late(&self) -> bool {
         !self.waiting.is_empty()
     }

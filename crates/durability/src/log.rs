@@ -71,6 +71,11 @@ struct Segment {
     end: u64,
 }
 
+/// Bytes that a frame takes in a segment.
+fn frame_bytes(frame: &FrameWriter) -> u64 {
+    (frame.len() as u64).next_multiple_of(SECTOR_BYTES as u64)
+}
+
 impl Log {
     /// A log that goes on behind `end`, in a segment of its own, as the life of this `incarnation`.
     #[must_use]
@@ -135,13 +140,20 @@ impl Log {
         self.syncing_number.is_some() && !self.syncs.has_ended()
     }
 
+    /// True if these frames, one behind the other, need no other segment.
+    #[must_use]
+    pub fn has_room(&self, frames: &[&FrameWriter]) -> bool {
+        let needed_bytes: u64 = frames.iter().map(|frame| frame_bytes(frame)).sum();
+        self.segment.as_ref().is_some_and(|segment| segment.end + needed_bytes <= segment.length_bytes)
+    }
+
     /// Appends the records of `frame` as one frame.
     ///
     /// # Errors
     /// [`DurabilityError::Full`], and nothing changed; anything else poisons the log.
     pub fn append(&mut self, frame: &mut FrameWriter) -> Result<(), DurabilityError> {
         self.check()?;
-        let frame_bytes = (frame.len() as u64).next_multiple_of(SECTOR_BYTES as u64);
+        let frame_bytes = frame_bytes(frame);
         if self.segment.as_ref().is_none_or(|segment| segment.end + frame_bytes > segment.length_bytes) {
             self.begin_segment(frame_bytes)?;
         }

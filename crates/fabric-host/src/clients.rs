@@ -215,6 +215,11 @@ impl<S: Session, Q: Gated, D> Clients<S, Q, D> {
     /// Ends the sleep of the control thread and of all ports.
     pub fn wake(&self) {
         os::signal(&self.disconnects.wake);
+        self.wake_ports();
+    }
+
+    /// Ends the sleep of all ports.
+    pub fn wake_ports(&self) {
         self.ports.wake();
     }
 }

@@ -521,6 +521,10 @@ impl Host for ShmHost {
     fn wake(&self) {
         self.clients.wake();
     }
+
+    fn wake_ports(&self) {
+        self.clients.wake_ports();
+    }
 }
 
 fn fence_failed(client: ClientId, error: &std::io::Error) -> FabricError {

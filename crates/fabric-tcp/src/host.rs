@@ -313,4 +313,8 @@ impl Host for TcpHost {
     fn wake(&self) {
         self.clients.wake();
     }
+
+    fn wake_ports(&self) {
+        self.clients.wake_ports();
+    }
 }

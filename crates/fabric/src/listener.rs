@@ -93,6 +93,9 @@ pub trait Listener: Send + Sync {
 
     /// As [`Host::wake`].
     fn wake(&self);
+
+    /// As [`Host::wake_ports`].
+    fn wake_ports(&self);
 }
 
 impl<H: Host> Listener for H {
@@ -162,6 +165,10 @@ impl<H: Host> Listener for H {
 
     fn end_process(&self, client: ClientId) -> Result<(), FabricError> {
         Host::end_process(self, client)
+    }
+
+    fn wake_ports(&self) {
+        Host::wake_ports(self);
     }
 
     fn wake(&self) {

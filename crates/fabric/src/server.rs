@@ -202,4 +202,9 @@ pub trait Host: Send + Sync {
     /// Wakes everything that sleeps in [`Host::step`] or [`ServerPort::wait`], so that it can look for a
     /// stop.
     fn wake(&self);
+
+    /// Ends the sleep of all ports, and perhaps of who waits in [`Host::step`], too.
+    fn wake_ports(&self) {
+        self.wake();
+    }
 }

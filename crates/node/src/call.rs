@@ -8,6 +8,7 @@
 mod control;
 mod pool;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use farsight_base::ClientId;
@@ -32,6 +33,8 @@ pub struct Calls {
     view: View,
     scratch: Scratch,
     late_replies: Arc<LateReplies>,
+    /// Calls were handed to the log in this step.
+    has_submitted: bool,
 }
 
 impl Calls {
@@ -45,6 +48,7 @@ impl Calls {
             view: View::default(),
             scratch: Scratch::default(),
             late_replies,
+            has_submitted: false,
         }
     }
 
@@ -91,6 +95,7 @@ impl Calls {
         table.check(&request, call.room_bytes())?;
         let submitted =
             self.state.durable.as_ref().and_then(|log| log.submit(&request, frame, table.ack(), &mut call));
+        self.has_submitted |= matches!(submitted, Some(Ok(_)));
         let executed = submitted.unwrap_or_else(|| table.hosted().execute(&request, &mut call));
         if executed.as_ref().is_err_and(|error| error.code == ErrorCode::Damaged) {
             self.state.want_repairs();
@@ -147,10 +152,27 @@ impl Executor for Calls {
     fn begin(&mut self, now: MonotonicNs) {
         self.now = now;
         self.view.refresh(&self.state.tables);
+        // Without a log an engine may put calls off, too; that it wakes the worker once more costs it little.
+        if self.state.durable.is_some() {
+            self.late_replies.begin_step();
+        }
     }
 
     fn finish_late(&mut self, port: &mut dyn ServerPort) -> usize {
         self.late_replies.finish(port)
+    }
+
+    fn end(&mut self, port: &mut dyn ServerPort) -> usize {
+        let Some(durable) = &self.state.durable else { return 0 };
+        let has_submitted = std::mem::take(&mut self.has_submitted);
+        let listener = self.state.listeners.get(self.listener);
+        let ended = catch_unwind(AssertUnwindSafe(|| durable.end_step(has_submitted, listener)));
+        if let Err(payload) = ended {
+            // The sequencer's thread refuses what waits, and this worker every call from now on.
+            self.state.failure.record_panic("log", payload.as_ref());
+        }
+        let finished = self.late_replies.finish(port);
+        finished + usize::from(self.late_replies.end_step())
     }
 
     fn has_late(&self) -> bool {

@@ -3,10 +3,12 @@
 //! Invariant: what a client was told of a write, and what any client has read, is found after a restart. That
 //! is so where writes are acknowledged when they are durable. docs/protocol/durability.md has the protocol.
 //!
-//! Threads: workers hand calls that write to the [`Sequencer`], and answer nothing. It writes the tables. A
-//! helper syncs the log meanwhile. [`Snapshots`] keep the log short.
+//! Threads: workers hand calls that write to the [`Sequencer`], which writes the tables. It has a thread of
+//! its own, and workers take [some of its steps](help). A helper syncs the log meanwhile. [`Snapshots`] keep
+//! the log short.
 
 mod group;
+mod help;
 mod load;
 mod log_helper;
 mod membership;
@@ -35,6 +37,7 @@ use farsight_protocol::{
     SnapshotStats, TableId, TableLayout, WriteOperation, padded,
 };
 
+use self::help::Help;
 use self::queue::{Due, Queue, WaitingCall};
 use self::rounds::Rounds;
 use self::touched::Touched;
@@ -105,6 +108,7 @@ pub(crate) struct Durable {
     touched: Touched,
     store: Mutex<Store>,
     queue: Queue,
+    help: Help,
     /// All before is applied, and durable where writes are acknowledged so.
     applied: Mutex<Applied>,
     /// Raised when snapshots may be due, or repairs.
@@ -138,6 +142,7 @@ impl Durable {
             touched: Touched::default(),
             store: Mutex::new(store),
             queue: Queue::default(),
+            help: Help::default(),
             applied: Mutex::new(Applied { snapshots_at_bytes: options.snapshot_bytes, ..Applied::default() }),
             snapshot_signal: Signal::default(),
             rounds: Rounds::default(),
@@ -194,9 +199,11 @@ impl Durable {
         }
         let answer_words = (answer_bytes / 8).max(REFUSAL_WORDS);
         call.answer.push_words(std::iter::repeat_n(0, answer_words));
-        let waiting =
-            WaitingCall { client: call.client, ack, request: frame.to_vec(), reply: call.answer_later() };
-        self.queue.push(Due::Call(waiting));
+        let is_short = matches!(request, Request::Write { .. } | Request::WriteValues { .. });
+        let (client, request) = (call.client, frame.to_vec());
+        let waiting = WaitingCall { client, is_short, ack, request, reply: call.answer_later() };
+        // The worker's step ends with `Durable::end_step`.
+        self.queue.append(Due::Call(waiting));
         Some(Ok(Executed::operations(operations as u64)))
     }
 

@@ -6,9 +6,10 @@
 //! Protocol:
 //! 1. While it executes a call, the engine writes the answer and puts it off ([`Call::answer_later`]).
 //! 2. The port parks the call. The worker goes on with others.
-//! 3. Any thread sends the [`LateReply`]. It joins the worker's queue, then the worker is woken.
-//! 4. The worker finishes the call by its ticket in its next step. It looks at its queue again before it
-//!    sleeps, because a step may take the wake and see no reply.
+//! 3. Any thread sends the [`LateReply`]. It joins the worker's queue. Then the worker is woken, unless it is
+//!    in a step, at whose end it looks at its queue.
+//! 4. The worker finishes the call by its ticket in this step or the next. It looks at its queue again before
+//!    it sleeps, because a step may take the wake and see no reply.
 //!
 //! Bounds: each fabric bounds the calls that a client has parked, and so the replies that wait.
 
@@ -27,10 +28,18 @@ const LET_GO_BYTES: usize = 128;
 
 /// The replies that go to one worker.
 pub(crate) struct LateReplies {
-    sent: Mutex<Vec<(Ticket, Vec<u8>)>>,
+    sent: Mutex<Sent>,
     /// True while there are any: lets the worker pass by the lock.
     is_any: AtomicBool,
     listener: Arc<dyn Listener>,
+}
+
+/// What was sent.
+#[derive(Default)]
+struct Sent {
+    replies: Vec<(Ticket, Vec<u8>)>,
+    /// The worker is in a step, and looks here at its end.
+    is_awake: bool,
 }
 
 impl LateReplies {
@@ -58,7 +67,7 @@ impl LateReplies {
             let mut sent = self.lock();
             // Relaxed: ordered by the lock, under which it is set.
             self.is_any.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *sent)
+            std::mem::take(&mut sent.replies)
         };
         for (ticket, reply) in &sent {
             // A client that has left misses its reply.
@@ -69,18 +78,30 @@ impl LateReplies {
 
     fn push(&self, ticket: Ticket, reply: Vec<u8>) {
         let mut sent = self.lock();
-        let is_first = sent.is_empty();
-        sent.push((ticket, reply));
+        let wakes = sent.replies.is_empty() && !sent.is_awake;
+        sent.replies.push((ticket, reply));
         // Release: the reply comes first. Partner: the Acquire load in `is_any`.
         self.is_any.store(true, Ordering::Release);
         drop(sent);
         // Whoever sent the first one wakes the worker, which takes all.
-        if is_first {
-            self.listener.wake();
+        if wakes {
+            self.listener.wake_ports();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Ticket, Vec<u8>)>> {
+    /// The worker begins a step: until its end nobody needs to wake it.
+    pub(crate) fn begin_step(&self) {
+        self.lock().is_awake = true;
+    }
+
+    /// The worker ends a step. True if replies wait, for which nobody will wake it.
+    pub(crate) fn end_step(&self) -> bool {
+        let mut sent = self.lock();
+        sent.is_awake = false;
+        !sent.replies.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sent> {
         // A push or a take is never half done.
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,7 +74,7 @@ impl Node {
             }
         };
         let mut threads = Threads::new(Arc::clone(&state.failure), wake);
-        if let Some(mut sequencer) = sequencer {
+        if let Some(sequencer) = sequencer {
             threads.spawn("log", move |stop| sequencer.run(stop))?;
         }
         if let Some(helper) = log_helper {

@@ -32,7 +32,8 @@ impl<S: Service> Worker<S> {
     pub fn step(&mut self, now: MonotonicNs, budget_calls: usize) -> usize {
         self.calls.begin(now);
         let late = self.calls.finish_late(&mut *self.port);
-        late + self.port.serve(budget_calls, &mut self.calls)
+        let served = self.port.serve(budget_calls, &mut self.calls);
+        late + served + self.calls.end(&mut *self.port)
     }
 
     /// Sleeps until a call or a late reply may be waiting, [`Host::wake`](farsight_fabric::Host::wake), or

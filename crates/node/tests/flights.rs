@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::local_host::{LocalClient, LocalHost};
@@ -40,6 +42,8 @@ struct HoldState {
     passes: usize,
     /// Those that are let go fail.
     fails: bool,
+    /// The threads that have written to files.
+    writers: BTreeSet<String>,
 }
 
 /// A disk whose syncs a test holds back.
@@ -144,6 +148,8 @@ impl DiskFile for HeldFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let thread = thread::current();
+        self.hold.change(|state| state.writers.insert(thread.name().unwrap_or_default().to_owned()));
         self.file.write_at(offset, bytes)
     }
 
@@ -190,7 +196,7 @@ impl Held {
         let begin = Instant::now();
         while self.watcher.stats().data.expect("a directory").waiting_bytes > 0 {
             assert!(begin.elapsed() < WAIT_MAX, "the sequencer takes what waits");
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
@@ -388,6 +394,24 @@ fn calls_to_tables_of_memory_pass_what_flies() {
     held.watcher.put(&quick, &[8]);
     let found = held.watcher.get(&table, &[1, 2]).expect("pairs");
     assert_eq!(found, [1, 2].map(|key| Some(value_of(key, 8))));
+}
+
+/// Writes are logged by the worker that they came to, where its step waits for nothing, and all are answered.
+#[test]
+fn a_worker_takes_the_place_of_the_sequencer() {
+    /// In each of them the sequencer's own thread might be the first.
+    const CALLS_MAX: u64 = 10_000;
+    let held = Held::start(4 << 20);
+    let in_memory = TableDefinition { ack: Some(Ack::Memory), ..definition("in-memory", 8) };
+    for table in [held.client.create_as(in_memory).expect("a table"), held.other.clone()] {
+        held.client.put(&table, &[7]);
+        held.hold.change(|state| state.writers.clear());
+        let helped = (0..CALLS_MAX).find(|_| {
+            assert!(matches!(held.client.put(&table, &[7])[0], WriteOutcome::Replaced(_)));
+            held.hold.change(|state| state.writers.contains("worker 0"))
+        });
+        assert!(helped.is_some(), "none of {CALLS_MAX} calls was logged by its worker");
+    }
 }
 
 /// Another table does not wait for the sync; its first write waits for what flies, which is applied by the

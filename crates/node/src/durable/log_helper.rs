@@ -28,7 +28,7 @@ impl LogHelper {
     pub(crate) fn sync(&self, stop: &Stop) {
         while !stop.is_raised() {
             if self.syncs.help(SLEEP_MAX) {
-                self.durable.queue.wake();
+                self.durable.end_sync();
             }
         }
     }

@@ -46,6 +46,8 @@ pub(super) struct Repair {
 /// A call that writes, as it came.
 pub(super) struct WaitingCall {
     pub(super) client: ClientId,
+    /// It writes single pairs, and its request has all of it.
+    pub(super) is_short: bool,
     /// When it is acknowledged, if its table says so; else as the node says.
     pub(super) ack: Option<Ack>,
     pub(super) request: Vec<u8>,
@@ -85,16 +87,20 @@ impl Queue {
         self.lock().bytes
     }
 
-    /// Appends work.
+    /// Appends work, and wakes the sequencer.
     pub(super) fn push(&self, work: Due) {
+        self.append(work);
+        self.signal.raise();
+    }
+
+    /// Appends work. The caller sees to it that it is done.
+    pub(super) fn append(&self, work: Due) {
         let mut waiting = self.lock();
         if waiting.is_closed {
             return;
         }
         waiting.bytes += work.bytes();
         waiting.work.push_back(work);
-        drop(waiting);
-        self.signal.raise();
     }
 
     /// Drops what waits, and what comes from now on. Calls are refused by that.
@@ -109,10 +115,20 @@ impl Queue {
 
     /// Takes the oldest work, of about [`GROUP_BYTES`].
     pub(super) fn take(&self) -> Vec<Due> {
+        self.take_while(GROUP_BYTES, |_| true)
+    }
+
+    /// Takes the oldest calls, of about so many bytes, before the first that is not short.
+    pub(super) fn take_short(&self, bytes_max: usize) -> Vec<Due> {
+        self.take_while(bytes_max, |work| matches!(work, Due::Call(call) if call.is_short))
+    }
+
+    fn take_while(&self, bytes_max: usize, is_wanted: impl Fn(&Due) -> bool) -> Vec<Due> {
         let mut waiting = self.lock();
         let mut taken = Vec::new();
         let mut bytes = 0;
-        while bytes < GROUP_BYTES
+        while bytes < bytes_max
+            && waiting.work.front().is_some_and(&is_wanted)
             && let Some(work) = waiting.work.pop_front()
         {
             waiting.bytes -= work.bytes();
@@ -121,6 +137,11 @@ impl Queue {
             taken.push(work);
         }
         taken
+    }
+
+    /// True if nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().work.is_empty()
     }
 
     /// Sleeps until work comes or a sync has ended, or for this long. False if neither did.

@@ -28,7 +28,7 @@
 //! every call, too.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::ClientId;
@@ -51,6 +51,8 @@ const SYNC_PAUSE: Duration = Duration::from_millis(50);
 const SYNC_BYTES: u64 = 8 << 20;
 /// Bytes of a frame that takes about as long to decide and apply as to sync.
 const LAUNCHED_BYTES: usize = 16 << 10;
+/// Bytes of calls, and of a group, that a worker decides or applies in its place at most, or a little more.
+const HELPED_BYTES: usize = 256 << 10;
 /// How often it looks for more work that joins a group. Each time it takes a bounded piece.
 const TAKEN_TOGETHER: usize = 4;
 /// The longest sleep with nothing to do.
@@ -91,20 +93,60 @@ impl Sequencer {
         }
     }
 
-    /// Works until `stop`.
-    pub(crate) fn run(&mut self, stop: &Stop) {
+    /// Works until `stop`. Workers help it meanwhile.
+    pub(crate) fn run(self, stop: &Stop) {
+        let durable = Arc::clone(&self.durable);
+        let shared = Arc::new(Mutex::new(self));
+        durable.help.offer(&shared);
         while !stop.is_raised() {
-            let sleep_max = self.unsynced_since.map_or(SLEEP_MAX, |_| SYNC_PAUSE);
-            if !self.advance() && !self.durable.queue.wait(sleep_max) {
-                self.finish_all();
+            // A worker that panicked in its place left who knows what: calls that wait are refused.
+            let Ok(mut own) = shared.lock() else { return durable.queue.close() };
+            let sleep_max = own.unsynced_since.map_or(SLEEP_MAX, |_| SYNC_PAUSE);
+            let is_any = own.advance();
+            drop(own);
+            if !is_any
+                && !durable.queue.wait(sleep_max)
+                && let Ok(mut own) = shared.lock()
+            {
+                own.finish_all();
             }
         }
-        self.finish_all();
-        if self.state.failure().is_none() {
-            let synced = self.sync();
-            self.fail_if(synced.err());
+        if let Ok(mut own) = shared.lock() {
+            own.finish_all();
+            if own.state.failure().is_none() {
+                let synced = own.sync();
+                own.fail_if(synced.err());
+            }
         }
-        self.durable.queue.close();
+        durable.queue.close();
+    }
+
+    /// Takes a step in a worker's thread, if it is a short one that waits for nothing: decides short calls,
+    /// and lets them fly if the disk is free. `tell` is called if a sync is under way then: the worker is to
+    /// help again when that has ended. False if something is left to the sequencer's own thread.
+    pub(super) fn help(&mut self, tell: impl FnOnce()) -> bool {
+        let is_short = self.group.frame.len().max(self.flying.frame.len()) <= HELPED_BYTES;
+        if !is_short || !self.view.is_current(&self.state.tables) || self.state.failure().is_some() {
+            return false;
+        }
+        for due in self.durable.queue.take_short(HELPED_BYTES) {
+            self.take(due);
+        }
+        // To begin a segment takes several syncs.
+        if !self.log.has_room(&[&self.in_memory.frame, &self.group.frame]) {
+            return false;
+        }
+        let had_unsynced = self.unsynced_since.is_some();
+        self.finish_in_memory();
+        if !self.log.is_syncing() {
+            self.launch();
+        }
+        if self.log.is_syncing() {
+            tell();
+        }
+        // The thread sleeps no longer than until it has to sync what is acknowledged in memory.
+        let is_thread_asleep_too_long = !had_unsynced && self.unsynced_since.is_some();
+        !is_thread_asleep_too_long && !self.is_sync_due() && self.durable.queue.is_empty()
     }
 
     /// What does its syncs and makes its spares, in threads of their own.
@@ -141,9 +183,7 @@ impl Sequencer {
         if !self.log.is_syncing() || self.group.is_full() {
             self.launch();
         }
-        let is_due = self.unsynced_since.is_some_and(|since| since.elapsed() >= SYNC_PAUSE)
-            || self.log.appended_bytes() - self.synced_bytes > SYNC_BYTES;
-        if is_due && !self.log.is_syncing() && self.state.failure().is_none() {
+        if self.is_sync_due() && !self.log.is_syncing() && self.state.failure().is_none() {
             let begun = self.begin_sync();
             self.fail_if(begun.err());
         }
@@ -427,6 +467,12 @@ impl Sequencer {
         if crate::injected::ANSWERED_BEFORE_SYNC.is_injected() {
             self.complete(Ack::Durable, Some(self.end()));
         }
+    }
+
+    /// True if something that was acknowledged in memory should become durable now.
+    fn is_sync_due(&self) -> bool {
+        self.unsynced_since.is_some_and(|since| since.elapsed() >= SYNC_PAUSE)
+            || self.log.appended_bytes() - self.synced_bytes > SYNC_BYTES
     }
 
     /// Where the log ends, and how much was appended.
