@@ -137,6 +137,15 @@ pub fn ask_lines(lines: &[SharedLine], line: u64, line_count: usize) {
     }
 }
 
+/// Takes the stamped lines from line `line` on, if all of them are among `lines`, which are a region's. The
+/// caller has begun the batch ([`Mapped::begin`]), counts the READ ([`Mapped::count_reads`]), and looks
+/// behind a run of them whether the connection has ended ([`Mapped::end`]).
+#[inline(always)]
+pub fn copy_known_lines(lines: &[SharedLine], line: u64, moves: Moves, into: &mut [Line]) -> Option<()> {
+    moves.copy_lines(lines_from(lines, line, into.len())?.as_flattened(), into, CopyMode::Stamped);
+    Some(())
+}
+
 /// Takes the stamped lines from line `line` of `region` on: in place where they lie so, or else those of the
 /// READ that was posted in `slot` and rung. The caller has begun the batch ([`Mapped::begin`]), and counts
 /// the READ ([`Mapped::count_reads`]).

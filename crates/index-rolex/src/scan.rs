@@ -209,16 +209,18 @@ fn take(
         return Err(Seen::right_of(view.fences(), view.next()));
     }
     let leaf = ConsistentLeaf { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
+    let has_keys_alone = lines.len() == KEY_LINES;
     let before = pairs.len();
     let appended = match direction {
-        _ if lines.len() == KEY_LINES => Some(pairs.append_leaf_keys(view, direction, scan)),
-        Direction::Ascending => pairs.append_leaf(&leaf, scan.from, scan.limit),
+        _ if has_keys_alone => Some(pairs.append_leaf_keys(view, direction, scan)),
+        Direction::Ascending => pairs.append_leaf(&leaf, (scan.from, fences.last_key()), scan.limit),
         Direction::Descending => pairs.append_leaf_descending(&leaf, scan.from, scan.limit),
     };
     let appended = appended.ok_or(Seen::Busy)?;
     // No consistent leaf holds a key beyond its fence: the next one's pairs would come twice, or out of
-    // order.
-    if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
+    // order. Of whole leaves upwards that was looked at.
+    let is_unchecked = has_keys_alone || direction == Direction::Descending;
+    if is_unchecked && appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
         pairs.truncate(before);
         return Err(Seen::Busy);
     }

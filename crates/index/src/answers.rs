@@ -285,9 +285,17 @@ impl Pairs {
     /// Room for `COUNT` pairs whose values are one word; `None` if they are not.
     #[inline]
     pub fn short_room<const COUNT: usize>(&mut self) -> Option<ShortRoom<'_, COUNT>> {
-        let PairRoom { keys, versions, values } = self.room(COUNT);
-        let values = values.as_chunks_mut().0.try_into().ok()?;
-        Some((keys.try_into().ok()?, versions.try_into().ok()?, values))
+        if self.value_bytes != 8 {
+            return None;
+        }
+        let end = self.count + COUNT;
+        if self.keys.len() < end || self.values.len() < 8 * end {
+            self.grow(end);
+        }
+        let place = self.count..end;
+        let keys = self.keys.get_mut(place.clone())?.try_into().ok()?;
+        let versions = self.versions.get_mut(place.clone())?.try_into().ok()?;
+        Some((keys, versions, self.values.as_chunks_mut().0.get_mut(place)?.try_into().ok()?))
     }
 
     #[cold]

@@ -77,20 +77,33 @@ pub fn key_behind(fences: Fences, direction: Direction) -> Option<u64> {
 
 impl Pairs {
     /// Appends up to `limit` pairs of a leaf with keys from `from` on, and returns how many. Returns `None`,
-    /// with the pairs as they were, if a value is not what its key's line promised.
+    /// with the pairs as they were, if a value is not what its key's line promised, or one of these keys is
+    /// above `until`: no leaf of an honest node holds a key beyond its fence.
     #[inline(always)]
-    pub fn append_leaf(&mut self, leaf: &ConsistentLeaf<'_>, from: u64, limit: usize) -> Option<usize> {
+    pub fn append_leaf(
+        &mut self,
+        leaf: &ConsistentLeaf<'_>,
+        (from, until): (u64, u64),
+        limit: usize,
+    ) -> Option<usize> {
         if let Some((keys, versions, values)) = self.short_room::<LEAF_SLOTS>() {
             let mut room = PairsRoom { keys, versions, values };
             let ConsistentLeaf { geometry, lines, incarnation, permutation } = *leaf;
-            let found = geometry.short_pairs(lines, incarnation, permutation, from, limit, &mut room);
+            let found =
+                geometry.short_pairs(lines, incarnation, permutation, (from, until), limit, &mut room);
             if let Some(found) = found {
                 let count = found.min(limit);
                 self.keep_first(count);
                 return Some(count);
             }
         }
-        self.append_one_by_one(leaf, Direction::Ascending, ScanRequest { from, limit })
+        let before = self.len();
+        let count = self.append_one_by_one(leaf, Direction::Ascending, ScanRequest { from, limit })?;
+        if count > 0 && self.last_key().is_some_and(|last| last > until) {
+            self.truncate(before);
+            return None;
+        }
+        Some(count)
     }
 
     /// [`Pairs::append_leaf`] downwards: pairs with keys up to `from`, the greatest first.
@@ -105,7 +118,7 @@ impl Pairs {
             return self.append_one_by_one(leaf, Direction::Descending, ScanRequest { from, limit });
         }
         let before = self.len();
-        let of_leaf = self.append_leaf(leaf, 0, LEAF_SLOTS)?;
+        let of_leaf = self.append_leaf(leaf, (0, u64::MAX), LEAF_SLOTS)?;
         let is_wanted = |at: &usize| self.pair(*at).key <= from;
         let wanted = (before..before + of_leaf).take_while(is_wanted).count();
         self.truncate(before + wanted);

@@ -51,6 +51,14 @@ pub struct Fences {
 }
 
 impl Fences {
+    /// The greatest key that belongs between these fences, which are a leaf's.
+    #[inline(always)]
+    #[must_use]
+    pub fn last_key(&self) -> u64 {
+        // A leaf's high fence is above its low one.
+        self.high.map_or(u64::MAX, |high| high.wrapping_sub(1))
+    }
+
     /// True if `key` belongs between these fences.
     #[inline]
     #[must_use]
@@ -100,11 +108,8 @@ impl KeyLines<'_> {
     #[inline]
     #[must_use]
     pub fn incarnation(&self) -> Option<u32> {
-        let [first, second, third] = [self.0[0].stamp(), self.0[1].stamp(), self.0[2].stamp()];
-        let even = !(first.is_changing() || second.is_changing() || third.is_changing());
-        let incarnation = first.incarnation();
-        (even && second.incarnation() == incarnation && third.incarnation() == incarnation)
-            .then_some(incarnation)
+        let first = self.0[0].stamp();
+        are_of_one(self.0, first.incarnation()).then(|| first.incarnation())
     }
 
     /// The leaf's fences, of line 0 alone; `None` if they are no leaf's. Means something once
@@ -245,6 +250,18 @@ pub fn hit_in_line(line: &Line, word: usize, key: u64) -> Option<(LeafSlot, u32)
         && !stamp.is_changing();
     is_hit.then(|| (LeafSlot::of_key_word(word), stamp.incarnation()))
 }
+
+/// True if all of these lines are even and of this incarnation. One compare for all: of one for each the
+/// compiler makes a branch for each.
+#[inline(always)]
+pub(crate) fn are_of_one<const LINES: usize>(lines: &[Line; LINES], incarnation: u32) -> bool {
+    let expected = Stamp::new(0, incarnation, 0).0;
+    let differing = lines.iter().fold(0, |differing, line| differing | line.0[0] ^ expected);
+    differing & STAMP_CONSISTENT == 0
+}
+
+/// The bits of a stamp that an even line of an incarnation agrees on: the version's lowest, the incarnation.
+const STAMP_CONSISTENT: u64 = 1 | 0xff_ffff << 32;
 
 /// Of words that equal a key, those that are occupied, by their lines' stamps.
 #[inline(always)]

@@ -7,6 +7,7 @@
 
 use farsight_base::{Line, WORDS_PER_LINE};
 
+use crate::key_lines::are_of_one;
 use crate::simd::in_order::{self, Outcome, Places};
 use crate::value::short_version;
 use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE};
@@ -15,7 +16,7 @@ use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, SHORT_VALUE_BYT
 pub const SHORT_LEAF_LINES: usize = KEY_LINES + LEAF_SLOTS / SHORT_VALUES_PER_LINE;
 
 /// Where such a leaf holds what: docs/format.md in numbers for vector permutations.
-const PLACES: Places = {
+static PLACES: Places = {
     let zero = [0; LEAF_SLOTS];
     let mut places = Places { keys: zero, values: zero, versions_low: zero, versions_high: zero };
     let mut number = 0;
@@ -38,29 +39,31 @@ pub type PairsRoom<'a> = in_order::Room<'a>;
 
 impl Geometry {
     /// Copies the pairs with keys from `from` on, in the order of `permutation` (four bits a slot), and
-    /// returns how many. Returns `None`, with the room half-written, if the leaf is not consistent, its
-    /// values are not one word, or the permutation is not that of its keys. Of more than `limit` pairs those
-    /// behind need not have been written.
+    /// returns how many. Returns `None`, with the room half-written, if the leaf is not consistent, a key is
+    /// above `until`, its values are not one word, or the permutation is not that of its keys. Of more than
+    /// `limit` pairs those behind need not have been written.
     #[inline]
     pub fn short_pairs(
         &self,
         lines: &[Line],
         incarnation: u32,
         permutation: u64,
-        from: u64,
+        (from, until): (u64, u64),
         limit: usize,
         into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
         let lines = self.consistent_lines(lines, incarnation)?;
         let key_lines = KeyLines(lines.first_chunk().expect("a leaf has a key part"));
         let occupied = key_lines.occupied_slots() as u16;
-        match in_order::take(&PLACES, lines, occupied, permutation, from, into) {
+        match in_order::take(&PLACES, lines, occupied, permutation, (from, until), into) {
             Outcome::Taken { count, written } => {
                 let wanted = (1_u32 << count.min(limit)) - 1;
                 (wanted & !written == 0).then_some(count)
             }
             // Some slot was removed, its place in the order is still there; or the leaf is not consistent.
-            Outcome::Refused | Outcome::Unavailable => pairs_by_words(lines, permutation, from, limit, into),
+            Outcome::Refused | Outcome::Unavailable => {
+                pairs_by_words(lines, permutation, (from, until), limit, into)
+            }
         }
     }
 }
@@ -75,11 +78,7 @@ impl Geometry {
     ) -> Option<&'a [Line; SHORT_LEAF_LINES]> {
         let is_short = self.value_bytes() == SHORT_VALUE_BYTES;
         let lines: &[Line; SHORT_LEAF_LINES] = lines.try_into().ok().filter(|_| is_short)?;
-        let (even, of_one) = (1, 0xff_ffff << 32);
-        let expected = u64::from(incarnation) << 32;
-        let differing =
-            lines.iter().fold(0, |differing, line| differing | (line.0[0] & (even | of_one)) ^ expected);
-        (differing == 0).then_some(lines)
+        are_of_one(lines, incarnation).then_some(lines)
     }
 }
 
@@ -87,12 +86,12 @@ impl Geometry {
 fn pairs_by_words(
     lines: &[Line; SHORT_LEAF_LINES],
     permutation: u64,
-    from: u64,
+    (from, until): (u64, u64),
     limit: usize,
     into: &mut PairsRoom<'_>,
 ) -> Option<usize> {
     let key_lines = KeyLines(lines.first_chunk().expect("a leaf has a key part"));
-    let (mut count, mut all_written) = (0, true);
+    let (mut count, mut all_written, mut all_within) = (0, true, true);
     let is_ordered = key_lines.visit_in_order(permutation, |key, slot| {
         if key < from {
             return;
@@ -100,13 +99,14 @@ fn pairs_by_words(
         let words = &lines[KEY_LINES + slot.number() / SHORT_VALUES_PER_LINE].0;
         let index = slot.number() % SHORT_VALUES_PER_LINE;
         let version = short_version(words, index);
+        all_within &= key <= until;
         all_written &= version != 0 || count >= limit;
         into.keys[count] = key;
         into.versions[count] = version;
         into.values[count] = words[(1 + index) % WORDS_PER_LINE].to_le_bytes();
         count += 1;
     });
-    (is_ordered && all_written).then_some(count)
+    (is_ordered && all_written && all_within).then_some(count)
 }
 
 #[cfg(test)]
@@ -141,11 +141,11 @@ mod tests {
         geometry: &Geometry,
         lines: &[Line],
         permutation: u64,
-        from: u64,
+        keys: (u64, u64),
         limit: usize,
         into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
-        pairs_by_words(geometry.consistent_lines(lines, 5)?, permutation, from, limit, into)
+        pairs_by_words(geometry.consistent_lines(lines, 5)?, permutation, keys, limit, into)
     }
 
     /// A leaf after inserts in any order, updates and removes.
@@ -175,7 +175,7 @@ mod tests {
     fn the_short_way_finds_what_the_long_way_finds() {
         let geometry = Geometry::new(8).unwrap();
         let mut random = SplitMix64::new(6);
-        let mut taken = [0, 0];
+        let (mut taken, mut beyond) = ([0, 0], 0);
         for round in 0..20_000 {
             let mut lines = leaf(&mut random);
             let is_damaged = round % 2 == 1;
@@ -187,26 +187,31 @@ mod tests {
             }
             let from = if random.below(3) == 0 { random.below(1 << 28) } else { 0 };
             let limit = 1 + random.below(16) as usize;
+            let until = if random.below(4) == 0 { random.below(1 << 28) } else { u64::MAX };
             let (mut keys, mut versions, mut values) = ([0; 16], [0; 16], [[0; 8]; 16]);
             let into = &mut PairsRoom { keys: &mut keys, versions: &mut versions, values: &mut values };
             let view = KeyLines(lines.first_chunk().unwrap());
             // The writer's, or one found by comparing.
             let permutation = if round % 8 < 4 { view.permutation() } else { view.order() };
             let short = if round % 4 < 2 {
-                geometry.short_pairs(&lines, 5, permutation, from, limit, into)
+                geometry.short_pairs(&lines, 5, permutation, (from, until), limit, into)
             } else {
-                by_words(&geometry, &lines, permutation, from, limit, into)
+                by_words(&geometry, &lines, permutation, (from, until), limit, into)
             };
             let long = one_by_one(&lines, 5, from, limit);
             let Some(count) = short else {
-                assert!(is_damaged, "a consistent leaf was refused, round {round}");
+                let is_beyond = one_by_one(&lines, 5, from, 16)
+                    .is_some_and(|pairs| pairs.last() > Some(&(until, u64::MAX, [255; 8])));
+                beyond += usize::from(is_beyond && !is_damaged);
+                assert!(is_damaged || is_beyond, "a consistent leaf was refused, round {round}");
                 continue;
             };
+            assert!(keys[..count].iter().all(|key| *key <= until), "round {round}");
             taken[usize::from(is_damaged)] += 1;
             let found: Vec<Pair> =
                 (0..count.min(limit)).map(|at| (keys[at], versions[at], values[at])).collect();
             assert_eq!(Some(found), long, "round {round}");
         }
-        assert!(taken[0] == 10_000 && taken[1] > 1_000, "{taken:?}");
+        assert!(taken[0] + beyond == 10_000 && taken[1] > 1_000 && beyond > 1_000, "{taken:?} {beyond}");
     }
 }

@@ -3,10 +3,12 @@
 //! Invariant: what is said of a key here follows from the lines that were READ. The other files decide where
 //! to READ and when, and where to look next.
 
-use farsight_base::words::{SharedLine, Widest};
+use farsight_base::words::{Moves, SharedLine, Widest};
 use farsight_base::{LeafNumber, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::{Filter, Filtered};
-use farsight_fabric::mapped::{Mapped as _, ask_lines, lines_in_place, read_alone, read_part, take_lines};
+use farsight_fabric::mapped::{
+    Mapped as _, ask_lines, copy_known_lines, lines_in_place, read_alone, read_part, take_lines,
+};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_index::{ConsistentLeaf, Extent};
 use farsight_layout::{
@@ -335,6 +337,23 @@ impl LeafReader {
         match line_count {
             SHORT_LEAF_LINES => ask_lines(lines, self.line(leaf), SHORT_LEAF_LINES),
             line_count => ask_lines(lines, self.line(leaf), line_count),
+        }
+    }
+
+    /// Takes a leaf's first lines from among the lines of its region. None, and nothing is taken, if they lie
+    /// beyond.
+    #[inline(always)]
+    pub(super) fn copy_in_place(
+        &self,
+        lines: &[SharedLine],
+        leaf: LeafNumber,
+        moves: Moves,
+        into: &mut [Line],
+    ) -> Option<()> {
+        if let Ok(into) = <&mut [Line; SHORT_LEAF_LINES]>::try_from(&mut *into) {
+            copy_known_lines(lines, self.line(leaf), moves, into)
+        } else {
+            copy_known_lines(lines, self.line(leaf), moves, into)
         }
     }
 

@@ -2,7 +2,7 @@
 //! one word come each by a handful of vector permutations.
 //!
 //! Invariant: whatever lines and permutation hold, the slots taken are all occupied slots whose keys are at
-//! or above a bound, each once, keys ascending. Anything else is refused. Proof: the permutation's positions
+//! or above a bound, each once, keys ascending. None is above a second bound. Anything else is refused. Proof: the permutation's positions
 //! that are taken are occupied, their keys at or above the bound and strictly ascending, hence different
 //! slots. They are as many as there are such slots.
 
@@ -25,8 +25,10 @@ use crate::{LEAF_SLOTS, SHORT_LEAF_LINES};
 const _: () = assert!(LEAF_SLOTS == 16 && SHORT_LEAF_LINES == 7);
 
 /// Where things stand in a leaf, as numbers for vector permutations. Each counts in a pair of neighbouring
-/// lines: one pair for the first eight slots, one for the others.
+/// lines: one pair for the first eight slots, one for the others. Each vector of them is a line: one that
+/// reached into two would take as long as two to load.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Places {
     /// Words of the keys, of lines 0 and 1, then of lines 1 and 2.
     pub(crate) keys: [u64; LEAF_SLOTS],
@@ -70,7 +72,7 @@ pub(crate) enum Outcome {
 }
 
 /// Takes into `into` the slots of `occupied` (a bit each) with keys from `from` on, in the order of
-/// `permutation` (four bits each).
+/// `permutation` (four bits each). Keys above `until` are refused.
 #[inline(always)]
 #[must_use]
 pub(crate) fn take(
@@ -78,16 +80,16 @@ pub(crate) fn take(
     lines: &[Line; SHORT_LEAF_LINES],
     occupied: u16,
     permutation: u64,
-    from: u64,
+    (from, until): (u64, u64),
     into: &mut Room<'_>,
 ) -> Outcome {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if Moves::are_widest() {
         // SAFETY: AVX-512 F and BW and POPCNT were detected.
-        return unsafe { take_avx512(places, lines, occupied, permutation, from, into) };
+        return unsafe { take_avx512(places, lines, occupied, permutation, (from, until), into) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
-    let _ = (places, lines, occupied, permutation, from, into);
+    let _ = (places, lines, occupied, permutation, from, until, into);
     Outcome::Unavailable
 }
 
@@ -144,7 +146,7 @@ fn take_avx512(
     lines: &[Line; SHORT_LEAF_LINES],
     occupied: u16,
     permutation: u64,
-    from: u64,
+    (from, until): (u64, u64),
     into: &mut Room<'_>,
 ) -> Outcome {
     let [k0, k1, k2] = [load(&lines[0].0), load(&lines[1].0), load(&lines[2].0)];
@@ -169,7 +171,9 @@ fn take_avx512(
     let is_ascending = are_below(keys, next);
     let is_below = u32::from(_mm512_cmplt_epu64_mask(keys[0], bound));
     let taken = (1_u32 << count) - 1;
-    if (taken & !is_occupied) | (taken >> 1 & !is_ascending) | (taken & 1 & is_below) != 0 {
+    let is_beyond = are_below([_mm512_set1_epi64(until as i64); 2], keys);
+    let is_wrong = !is_occupied | is_beyond;
+    if (taken & is_wrong) | (taken >> 1 & !is_ascending) | (taken & 1 & is_below) != 0 {
         return Outcome::Refused;
     }
     store(into.keys.as_chunks_mut().0, keys);
@@ -204,7 +208,7 @@ fn are_set(words: [__m512i; 2], bits: [__m512i; 2]) -> u32 {
 #[inline]
 fn nibbles_of(permutation: u64) -> [__m512i; 2] {
     let (nibbles, fifteen) = (_mm512_set1_epi64(permutation as i64), _mm512_set1_epi64(15));
-    let [first, second] = halves(&NIBBLE_SHIFTS);
+    let [first, second] = halves(&NIBBLE_SHIFTS.0);
     let first = _mm512_and_si512(_mm512_srlv_epi64(nibbles, first), fifteen);
     [first, _mm512_and_si512(_mm512_srlv_epi64(nibbles, second), fifteen)]
 }
@@ -229,7 +233,12 @@ fn bits_at(bits: u16, order: [__m512i; 2]) -> u32 {
 
 /// How far each nibble of a word stands from its end.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-const NIBBLE_SHIFTS: [u64; LEAF_SLOTS] = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60];
+static NIBBLE_SHIFTS: Aligned = Aligned([0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60]);
+
+/// Numbers of which each vector is a line.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[repr(C, align(64))]
+struct Aligned([u64; LEAF_SLOTS]);
 
 /// The versions of eight slots: half words and quarter words of two lines, put together.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]

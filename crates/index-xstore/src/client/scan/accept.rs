@@ -12,7 +12,9 @@
 //! Bounds: [`READS_MAX`] READs that do not move the cursor, and [`SIBLINGS_MAX`] siblings before one leaf in
 //! flight, end the window.
 
+use farsight_base::words::{Moves, SharedLine};
 use farsight_base::{LeafNumber, Line};
+use farsight_fabric::mapped::Mapped as _;
 use farsight_fabric::{FabricError, QueuePair, Slot};
 use farsight_index::{Direction, Pairs, ScanRequest, key_behind};
 
@@ -51,14 +53,26 @@ impl XClient {
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
         let (reader, region, line_count) = (*self.cache.reader(), self.cache.region(), self.scan_lines());
-        while !progress.window.is_empty() && !progress.is_done() {
+        // Done first: whether a leaf is left over is as good as random, and a guess that fails costs more.
+        while !progress.is_done() && !progress.window.is_empty() {
             if progress.window.is_half_taken() {
                 self.top_up(queue, progress)?;
             }
-            let slot = progress.window.oldest();
-            let lines = &mut self.scratch.leaf_lines[..line_count];
-            reader.take(queue, slot, (region, self.leaves[slot]), lines)?;
-            let step = accept(&reader, lines, self.leaves[slot], progress, pairs);
+            let mut step = None;
+            if let Some(mapped) = queue.mapped()
+                && progress.direction == Direction::Ascending
+            {
+                step = self.take_run(mapped.lines(region), progress, pairs);
+                mapped.end()?;
+            }
+            let step = if let Some(step) = step {
+                step
+            } else {
+                let slot = progress.window.oldest();
+                let lines = &mut self.scratch.leaf_lines[..line_count];
+                reader.take(queue, slot, (region, self.leaves[slot]), lines)?;
+                accept(&reader, lines, self.leaves[slot], progress, pairs)
+            };
             let goes_on = match step {
                 Step::Accepted => {
                     progress.window.accept();
@@ -72,6 +86,25 @@ impl XClient {
             }
         }
         Ok(())
+    }
+
+    /// Takes leaves in flight where they lie, among the lines of their region, as long as each is the
+    /// cursor's and nothing else is due. Returns what the last one gave, which is still in flight; `None` if
+    /// that lies beyond these lines. The caller looks behind it whether the connection has ended.
+    #[inline(always)]
+    fn take_run(&mut self, lines: &[SharedLine], progress: &mut Progress, pairs: &mut Pairs) -> Option<Step> {
+        let (reader, line_count, moves) = (*self.cache.reader(), self.scan_lines(), Moves::detect());
+        loop {
+            let leaf = self.leaves[progress.window.oldest()];
+            let copy = &mut self.scratch.leaf_lines[..line_count];
+            reader.copy_in_place(lines, leaf, moves, copy)?;
+            let step = accept_on_way(&reader, copy, leaf, Direction::Ascending, progress, pairs);
+            let goes_on = matches!(step, Step::Accepted) && !progress.is_done() && progress.may_read();
+            if !goes_on || progress.window.pauses_behind_oldest() {
+                return Some(step);
+            }
+            progress.window.accept();
+        }
     }
 
     /// The oldest leaf in flight is not the cursor's, by `step`: goes on to the next one that is. False if
@@ -214,6 +247,7 @@ fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(
 
 /// Appends the pairs of one leaf from the cursor on, on the scan's way. Without the leaf's value lines they
 /// have keys alone.
+#[inline(never)]
 fn accept(
     reader: &LeafReader,
     lines: &[Line],
@@ -221,10 +255,23 @@ fn accept(
     progress: &mut Progress,
     pairs: &mut Pairs,
 ) -> Step {
+    accept_on_way(reader, lines, leaf, progress.direction, progress, pairs)
+}
+
+/// [`accept`] on a way that the compiler may know.
+#[inline(always)]
+fn accept_on_way(
+    reader: &LeafReader,
+    lines: &[Line],
+    leaf: LeafNumber,
+    direction: Direction,
+    progress: &mut Progress,
+    pairs: &mut Pairs,
+) -> Step {
     let view = leaf::key_part(lines);
     let Some(incarnation) = view.incarnation() else { return Step::Changing };
     let Some(fences) = view.fences() else { return Step::Foreign };
-    let (direction, cursor) = (progress.direction, &mut progress.cursor);
+    let cursor = &mut progress.cursor;
     #[cfg(injected)]
     if injected::SCAN_SKIPS_SIBLING.is_injected() && direction == Direction::Ascending {
         cursor.key = cursor.key.max(fences.low);
@@ -242,20 +289,25 @@ fn accept(
         return if is_ahead { Step::Ahead(view.next()) } else { Step::Passed(view.next()) };
     }
     let of_leaf = reader.pairs(lines, incarnation);
+    let has_keys_alone = lines.len() == KEY_LINES;
     let before = pairs.len();
     let appended = match direction {
-        _ if lines.len() == KEY_LINES => {
+        _ if has_keys_alone => {
             let scan = ScanRequest { from: cursor.key, limit: cursor.remaining };
             Some(pairs.append_leaf_keys(view, direction, scan))
         }
-        Direction::Ascending => pairs.append_leaf(&of_leaf, cursor.key, cursor.remaining),
+        Direction::Ascending => {
+            pairs.append_leaf(&of_leaf, (cursor.key, fences.last_key()), cursor.remaining)
+        }
         Direction::Descending => pairs.append_leaf_descending(&of_leaf, cursor.key, cursor.remaining),
     };
     let Some(appended) = appended else { return Step::Changing };
     let next = key_behind(fences, direction);
     // No leaf of an honest server holds a key beyond its fence: the next one's pairs would come out of order.
+    // Of whole leaves upwards that was looked at before pairs were stored: a load of one waits for its store.
+    let is_unchecked = has_keys_alone || direction == Direction::Descending;
     let is_beyond = |next| pairs.last_key().is_some_and(|last| !direction.is_behind(next, last));
-    if appended > 0 && next.is_some_and(is_beyond) {
+    if is_unchecked && appended > 0 && next.is_some_and(is_beyond) {
         pairs.truncate(before);
         return Step::Foreign;
     }

@@ -144,6 +144,12 @@ impl Window {
         wanted.min(self.slots).saturating_sub(self.in_flight())
     }
 
+    /// True if the leaf behind the oldest is not there, or is the one at which half of the slots are free.
+    #[inline(always)]
+    pub(super) fn pauses_behind_oldest(&self) -> bool {
+        self.in_flight == 1 || self.in_flight == self.slots / 2 + 1
+    }
+
     /// True at the leaf behind which half of the slots are free.
     pub(super) fn is_half_taken(&self) -> bool {
         self.in_flight() == self.slots / 2
