@@ -206,6 +206,8 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "LeftPieceAdvanced",
     "OldConnectionHeard",
     "AnsweredTooEarly",
+    "TicketGivenAgain",
+    "WokenBeforeReply",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

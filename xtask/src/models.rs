@@ -21,6 +21,7 @@ const MODELS: &[(&str, &[&str])] = &[
             "farsight-index-xstore",
             "farsight-index-rolex",
             "farsight-index-flexkv",
+            "farsight-node",
         ],
     ),
     (
@@ -32,6 +33,7 @@ const MODELS: &[(&str, &[&str])] = &[
             "farsight-index-xstore",
             "farsight-index-rolex",
             "farsight-index-flexkv",
+            "farsight-node",
         ],
     ),
 ];

@@ -71,7 +71,7 @@ impl ServerPort for LocalPort {
         for served in 0..budget_calls {
             let Some((client, request)) = lock(&self.calls).requests.pop_front() else { return served };
             let mut reply = Vec::new();
-            let answer = handler.handle(client, Parked::<()>::default().next_ticket(), &request, &mut reply);
+            let answer = handler.handle(client, Parked::<()>::default().give_ticket(), &request, &mut reply);
             assert_eq!(answer, Answer::Now, "replies are taken in the order of their requests");
             assert!(reply.len() <= MESSAGE_BYTES_MAX, "a reply of {} B", reply.len());
             lock(&self.calls).replies.push_back(reply);

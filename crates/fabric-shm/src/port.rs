@@ -109,14 +109,15 @@ impl ServerQueue {
         while answered < limit && !self.parking.is_full() && self.replies.has_room_for_any()? {
             let Some(header) = self.requests.take(work.request)? else { break };
             work.reply.clear();
-            let ticket = work.parked.next_ticket();
+            let ticket = work.parked.give_ticket();
             match work.handler.handle(self.client, ticket, work.request, work.reply) {
                 Answer::Now => self.push(header, work.reply)?,
                 Answer::Later { reply_bytes_max } => {
                     check_length(reply_bytes_max)?;
                     self.parking.add(reply_bytes_max);
                     self.replies.reserve(reply_bytes_max);
-                    work.parked.park(ParkedCall { queue: self.token, header, reply_bytes_max });
+                    let call = ParkedCall { queue: self.token, header, reply_bytes_max };
+                    work.parked.park(ticket, call);
                 }
             }
             answered += 1;

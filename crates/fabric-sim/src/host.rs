@@ -245,7 +245,7 @@ impl ServerPort for SimPort {
             let client = state.clients[state.pairs[arrived.pair].client].id;
             let mut reply = state.room_for_bytes();
             drop(state);
-            let ticket = self.parked.next_ticket();
+            let ticket = self.parked.give_ticket();
             let answer = handler.handle(client, ticket, &arrived.bytes, &mut reply);
             let mut state = self.world.state();
             let ends_ns = self.show_stores(&mut state);
@@ -261,7 +261,7 @@ impl ServerPort for SimPort {
                     if state.pricing.is_none() {
                         state.keep_room(std::mem::take(&mut arrived.bytes));
                     }
-                    self.parked.park(ParkedCall { arrived, reply_bytes_max });
+                    self.parked.park(ticket, ParkedCall { arrived, reply_bytes_max });
                 }
             }
             drop(state);

@@ -325,7 +325,8 @@ impl ServerQueue {
                 output.flush(&mut self.stream)?;
             }
             reply.clear();
-            let answer = work.handler.handle(self.client, work.parked.next_ticket(), request, reply);
+            let ticket = work.parked.give_ticket();
+            let answer = work.handler.handle(self.client, ticket, request, reply);
             let got = match answer {
                 Answer::Now => reply.len(),
                 Answer::Later { reply_bytes_max } => reply_bytes_max,
@@ -338,7 +339,7 @@ impl ServerQueue {
                 output.push_reply(sequence, verb, reply);
             } else {
                 self.parking.add(reply_bytes_max);
-                work.parked.park(ParkedCall { place, sequence, verb, reply_bytes_max });
+                work.parked.park(ticket, ParkedCall { place, sequence, verb, reply_bytes_max });
             }
             work.budget -= 1;
             work.done += 1;

@@ -44,7 +44,7 @@ pub mod chained;
 mod error;
 pub mod filter;
 mod guarantees;
-#[cfg(injected)]
+#[cfg(any(loom, shuttle, injected))]
 pub mod injected;
 pub mod lane;
 mod listener;

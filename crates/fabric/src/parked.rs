@@ -1,19 +1,20 @@
 //! Calls that are answered later: what a port keeps of each until its worker finishes it.
 //!
 //! Invariant: a [`Ticket`] answers the call that it was given for, or nothing. A place is used again, a
-//! serial number never: so the owner of a place does not get an answer that an earlier owner waited for.
+//! serial number never: so the owner of a place does not get an answer that an earlier owner waited for. That
+//! includes calls that were never parked. Their handler may have let a reply go before it failed.
 //!
 //! Protocol:
 //!
-//! 1. The port gives the next ticket to the handler, with the request. Nothing is kept yet.
-//! 2. If the handler answers later, the port parks the call. It keeps the call's place in the protocol and
-//!    room for its reply ([`Parking`]), and not the request.
+//! 1. The port gives a new ticket to the handler, with the request. Nothing is kept yet.
+//! 2. If the handler answers later, the port parks the call under that ticket. It keeps the call's place in
+//!    the protocol and room for its reply ([`Parking`]), and not the request.
 //! 3. The worker finishes the call by its ticket. Its place is vacant then.
 //! 4. A queue that ends takes its calls with it: their places are vacant, and their tickets dead.
 //!
 //! Bounds: a queue has at most [`PARKED_MAX`] calls parked, hence a port that many for each of its queues.
 
-#[cfg(injected)]
+#[cfg(any(loom, shuttle, injected))]
 use crate::injected;
 
 /// Calls of one queue that are parked at most. A fabric with fewer calls of a queue under way parks as many
@@ -24,7 +25,7 @@ pub const PARKED_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ticket {
     place: u32,
-    /// Counts the calls that the port ever parked.
+    /// Counts the calls that the port ever took.
     serial: u64,
 }
 
@@ -43,22 +44,37 @@ impl<C> Default for Parked<C> {
 }
 
 impl<C> Parked<C> {
-    /// The ticket of the call that is parked next.
+    /// A ticket for the next call, which no call had before.
     #[inline]
     #[must_use]
-    pub fn next_ticket(&self) -> Ticket {
+    pub fn give_ticket(&mut self) -> Ticket {
+        #[cfg(any(loom, shuttle, injected))]
+        let is_last_unused = injected::TICKET_GIVEN_AGAIN.is_injected() && !self.has_parked(self.serials);
+        #[cfg(not(any(loom, shuttle, injected)))]
+        let is_last_unused = false;
+        self.serials += u64::from(!is_last_unused);
         let place = self.vacant.last().copied().unwrap_or(self.places.len() as u32);
-        Ticket { place, serial: self.serials + 1 }
+        Ticket { place, serial: self.serials }
     }
 
-    /// Parks a call under [`Parked::next_ticket`].
-    pub fn park(&mut self, call: C) {
-        let ticket = self.next_ticket();
-        self.serials = ticket.serial;
-        if self.vacant.pop().is_none() {
+    /// Parks a call under the ticket that was given last.
+    ///
+    /// # Panics
+    /// If another one was given since, or a call was parked.
+    pub fn park(&mut self, ticket: Ticket, call: C) {
+        assert_eq!(ticket.serial, self.serials, "a call is parked before the next one is taken");
+        let place = self.vacant.pop().unwrap_or(self.places.len() as u32);
+        assert_eq!(ticket.place, place, "a call is parked once, before another one is");
+        if place as usize == self.places.len() {
             self.places.push(None);
         }
-        self.places[ticket.place as usize] = Some((ticket, call));
+        self.places[place as usize] = Some((ticket, call));
+    }
+
+    /// True if a call is parked under this serial number.
+    #[cfg(any(loom, shuttle, injected))]
+    fn has_parked(&self, serial: u64) -> bool {
+        self.places.iter().flatten().any(|(ticket, _)| ticket.serial == serial)
     }
 
     /// Takes the call that the ticket was given for; `None` if that is gone.
@@ -66,7 +82,7 @@ impl<C> Parked<C> {
     pub fn take(&mut self, ticket: Ticket) -> Option<C> {
         let place = self.places.get_mut(ticket.place as usize)?;
         let is_it = place.as_ref().is_some_and(|(own, _)| *own == ticket);
-        #[cfg(injected)]
+        #[cfg(any(loom, shuttle, injected))]
         let is_it = is_it || injected::TICKET_OUTLIVES_CLIENT.is_injected();
         let (_, call) = place.take_if(|_| is_it)?;
         self.vacant.push(ticket.place);
@@ -142,8 +158,8 @@ mod tests {
     use super::*;
 
     fn park(parked: &mut Parked<&'static str>, call: &'static str) -> Ticket {
-        let ticket = parked.next_ticket();
-        parked.park(call);
+        let ticket = parked.give_ticket();
+        parked.park(ticket, call);
         ticket
     }
 
@@ -171,13 +187,25 @@ mod tests {
         assert_eq!(parked.take(other), Some("other"));
     }
 
+    /// A call is put off, and fails then. It is answered at once, and its late reply is on its way still.
     #[test]
-    fn a_ticket_that_was_not_used_is_given_again() {
+    fn a_ticket_that_was_not_used_answers_no_later_call() {
         let mut parked = Parked::default();
-        let ticket = parked.next_ticket();
-        assert_eq!(parked.take(ticket), None, "nothing is parked");
-        assert_eq!(park(&mut parked, "first"), ticket);
-        assert_ne!(parked.next_ticket(), ticket);
+        let unused = parked.give_ticket();
+        assert_eq!(parked.take(unused), None, "nothing is parked");
+        let next = park(&mut parked, "next");
+        assert_eq!(next.place, unused.place);
+        assert_eq!(parked.take(unused), None, "the next call got an answer of one that was not parked");
+        assert_eq!(parked.take(next), Some("next"));
+    }
+
+    #[test]
+    #[should_panic(expected = "before the next one is taken")]
+    fn a_call_is_parked_under_its_own_ticket_alone() {
+        let mut parked = Parked::default();
+        let ticket = parked.give_ticket();
+        let _ = parked.give_ticket();
+        parked.park(ticket, "late");
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub enum Answer {
 pub trait CallHandler {
     /// Executes one `request` of `client` (the bytes are a private copy, unchecked) and appends the reply to
     /// `reply`, which is empty; or keeps `ticket`, by which the worker answers later. Must answer every
-    /// request, bad ones with an error reply. The ticket of a call that is answered now is nobody's.
+    /// request, bad ones with an error reply. The ticket of a call that is answered now is nobody's: not of a
+    /// later call, either.
     fn handle(&mut self, client: ClientId, ticket: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer;
 }
 

@@ -29,6 +29,8 @@ farsight_base::bugs! {
     OLD_CONNECTION_HEARD = "OldConnectionHeard";
     /// A node forgets a call that its author still awaits.
     ANSWERED_TOO_EARLY = "AnsweredTooEarly";
+    /// A worker is woken before the late reply is there that it shall send.
+    WOKEN_BEFORE_REPLY = "WokenBeforeReply";
     /// Memory of an object is given again in the generation that it had.
     GENERATION_KEPT = "GenerationKept";
 }

@@ -13,13 +13,15 @@
 //!
 //! Bounds: each fabric bounds the calls that a client has parked, and so the replies that wait.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use farsight_fabric::{Listener, ServerPort, Ticket};
 use farsight_protocol::{ErrorCode, HEADER_BYTES, ReplyWriter, ServerError};
 
 use crate::authors::Noting;
+#[cfg(any(loom, shuttle))]
+use crate::injected;
 
 /// What a call that nobody answers any more is refused with.
 const LET_GO: &str = "the table let go of this call before it answered: nobody knows how far it came";
@@ -31,7 +33,7 @@ pub(crate) struct LateReplies {
     sent: Mutex<Sent>,
     /// True while there are any: lets the worker pass by the lock.
     is_any: AtomicBool,
-    listener: Arc<dyn Listener>,
+    wake: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What was sent.
@@ -45,7 +47,12 @@ struct Sent {
 impl LateReplies {
     /// None yet; the worker is one of this listener's.
     pub(crate) fn new(listener: Arc<dyn Listener>) -> Arc<Self> {
-        Arc::new(Self { sent: Mutex::default(), is_any: AtomicBool::new(false), listener })
+        Self::waking(move || listener.wake_ports())
+    }
+
+    /// The same of a worker that is woken so.
+    fn waking(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { sent: Mutex::new(Sent::default()), is_any: AtomicBool::new(false), wake: Box::new(wake) })
     }
 
     /// True if a reply waits for the worker.
@@ -77,6 +84,10 @@ impl LateReplies {
     }
 
     fn push(&self, ticket: Ticket, reply: Vec<u8>) {
+        #[cfg(any(loom, shuttle))]
+        if injected::WOKEN_BEFORE_REPLY.is_injected() {
+            (self.wake)();
+        }
         let mut sent = self.lock();
         let wakes = sent.replies.is_empty() && !sent.is_awake;
         sent.replies.push((ticket, reply));
@@ -84,8 +95,10 @@ impl LateReplies {
         self.is_any.store(true, Ordering::Release);
         drop(sent);
         // Whoever sent the first one wakes the worker, which takes all.
+        #[cfg(any(loom, shuttle))]
+        let wakes = wakes && !injected::WOKEN_BEFORE_REPLY.is_injected();
         if wakes {
-            self.listener.wake_ports();
+            (self.wake)();
         }
     }
 
@@ -179,5 +192,141 @@ impl Drop for LateReply {
             ReplyWriter::new(&mut reply).refuse(&ServerError::new(ErrorCode::Bug, LET_GO.to_owned()));
             self.push(reply);
         }
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod models {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use farsight_base::injection::assert_found;
+    use farsight_base::sync::model::{WakeUp, check, thread};
+    use farsight_fabric::{CallHandler, Parked};
+
+    use super::*;
+
+    /// A port that has parked calls, each known by the only reply that may answer it.
+    #[derive(Default)]
+    struct Port {
+        parked: Parked<&'static str>,
+        answered: BTreeMap<&'static str, usize>,
+    }
+
+    impl Port {
+        /// Takes a call, which an engine answers later.
+        fn park(&mut self, worker: &Arc<LateReplies>, call: &'static str) -> LateReply {
+            let ticket = self.parked.give_ticket();
+            self.parked.park(ticket, call);
+            LateReply::new(ticket, call.as_bytes().to_vec(), Arc::clone(worker), None)
+        }
+
+        /// Takes a call that an engine puts off and then fails in: it is answered at once.
+        fn fail(&mut self, worker: &Arc<LateReplies>, call: &'static str) -> LateReply {
+            let ticket = self.parked.give_ticket();
+            LateReply::new(ticket, call.as_bytes().to_vec(), Arc::clone(worker), None)
+        }
+    }
+
+    impl ServerPort for Port {
+        fn serve(&mut self, _: usize, _: &mut dyn CallHandler) -> usize {
+            0
+        }
+
+        fn finish(&mut self, ticket: Ticket, reply: &[u8]) -> bool {
+            let Some(call) = self.parked.take(ticket) else { return false };
+            assert_eq!(call.as_bytes(), reply, "a call gets the reply of another one");
+            *self.answered.entry(call).or_default() += 1;
+            true
+        }
+
+        fn wait(&mut self, _: Duration) {}
+    }
+
+    /// Steps of the worker until no call is parked; between two of them it sleeps as a worker does.
+    fn serve_all(port: &mut Port, worker: &LateReplies, woken: &WakeUp) {
+        loop {
+            worker.finish(port);
+            if port.parked.is_empty() {
+                return;
+            }
+            if !worker.is_any() {
+                woken.wait();
+            }
+        }
+    }
+
+    fn worker() -> (Arc<LateReplies>, Arc<WakeUp>) {
+        let woken = Arc::new(WakeUp::new());
+        let waker = Arc::clone(&woken);
+        (LateReplies::waking(move || waker.send()), woken)
+    }
+
+    /// Two threads answer two calls. The client of one leaves, and a newcomer's call takes its place.
+    fn the_next_owner_of_a_place_gets_its_own_reply() {
+        let (worker, woken) = worker();
+        let mut port = Port::default();
+        let [gone, other] = ["gone", "other"].map(|call| port.park(&worker, call));
+        let answering = thread::spawn(move || gone.send());
+        worker.finish(&mut port);
+        port.parked.forget(|call| *call == "gone");
+        let newcomer = port.park(&worker, "newcomer");
+        let answering_others = thread::spawn(move || {
+            other.send();
+            newcomer.send();
+        });
+        serve_all(&mut port, &worker, &woken);
+        answering.join().unwrap();
+        answering_others.join().unwrap();
+        worker.finish(&mut port);
+        assert_eq!(port.answered.remove("other"), Some(1));
+        assert_eq!(port.answered.remove("newcomer"), Some(1));
+        assert!(port.answered.values().all(|count| *count == 1));
+    }
+
+    /// A call is put off and fails, and its reply comes all the same: while the next call is parked.
+    fn a_reply_of_a_call_that_was_not_parked_answers_nobody() {
+        let (worker, woken) = worker();
+        let mut port = Port::default();
+        let failed = port.fail(&worker, "failed");
+        let late = thread::spawn(move || failed.send());
+        let next = port.park(&worker, "next");
+        let answering = thread::spawn(move || next.send());
+        serve_all(&mut port, &worker, &woken);
+        late.join().unwrap();
+        answering.join().unwrap();
+        worker.finish(&mut port);
+        assert_eq!(port.answered, BTreeMap::from([("next", 1)]));
+    }
+
+    #[test]
+    fn replies_find_their_calls() {
+        check(2, the_next_owner_of_a_place_gets_its_own_reply);
+    }
+
+    #[test]
+    fn replies_of_calls_that_failed_find_none() {
+        check(2, a_reply_of_a_call_that_was_not_parked_answers_nobody);
+    }
+
+    #[test]
+    fn a_ticket_by_its_place_alone_answers_another_call() {
+        assert_found(&farsight_fabric::injected::TICKET_OUTLIVES_CLIENT, || {
+            check(2, the_next_owner_of_a_place_gets_its_own_reply);
+        });
+    }
+
+    #[test]
+    fn a_ticket_that_is_given_twice_answers_another_call() {
+        assert_found(&farsight_fabric::injected::TICKET_GIVEN_AGAIN, || {
+            check(2, a_reply_of_a_call_that_was_not_parked_answers_nobody);
+        });
+    }
+
+    #[test]
+    fn a_wake_up_before_the_reply_is_too_early() {
+        assert_found(&injected::WOKEN_BEFORE_REPLY, || {
+            check(2, the_next_owner_of_a_place_gets_its_own_reply);
+        });
     }
 }

@@ -38,7 +38,7 @@ mod error;
 mod failure;
 mod fence;
 mod flexkv;
-#[cfg(injected)]
+#[cfg(any(loom, shuttle, injected))]
 pub mod injected;
 mod late_reply;
 mod leases;

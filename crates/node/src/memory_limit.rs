@@ -130,7 +130,7 @@ impl Region for LimitedRegion {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

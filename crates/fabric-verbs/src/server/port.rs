@@ -219,7 +219,7 @@ impl VerbsPort {
             let outcome = match (header, posted) {
                 (Ok(header), Ok(())) if header.queue == queue.number => {
                     self.reply.clear();
-                    let ticket = self.parked.next_ticket();
+                    let ticket = self.parked.give_ticket();
                     let answer = handler.handle(queue.client, ticket, &self.request, &mut self.reply);
                     let place = served.free_replies.pop().expect("there is one");
                     match answer {
@@ -227,7 +227,8 @@ impl VerbsPort {
                         Answer::Later { reply_bytes_max } => {
                             assert!(reply_bytes_max <= PAYLOAD_BYTES_MAX, "a reply of {reply_bytes_max} B");
                             let pair_number = number;
-                            self.parked.park(ParkedCall { pair_number, header, place, reply_bytes_max });
+                            let call = ParkedCall { pair_number, header, place, reply_bytes_max };
+                            self.parked.park(ticket, call);
                             Ok(())
                         }
                     }

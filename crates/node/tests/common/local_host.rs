@@ -98,10 +98,11 @@ impl ServerPort for LocalPort {
         for served in 0..budget_calls {
             let Some(call) = self.queue.calls.lock().unwrap().pop_front() else { return served };
             let mut reply = Vec::new();
-            match handler.handle(call.client, self.parked.next_ticket(), &call.request, &mut reply) {
+            let ticket = self.parked.give_ticket();
+            match handler.handle(call.client, ticket, &call.request, &mut reply) {
                 // A client that went away needs no answer.
                 Answer::Now => drop(call.answer.send(reply)),
-                Answer::Later { .. } => self.parked.park(call.answer),
+                Answer::Later { .. } => self.parked.park(ticket, call.answer),
             }
         }
         budget_calls
