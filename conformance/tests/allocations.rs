@@ -1,5 +1,5 @@
-//! A warm session allocates nothing: single operations, batches, scans, and keys that leave a batch for the
-//! lane, of every engine, over shared memory and TCP.
+//! A warm session allocates nothing: single operations, batches, conditional writes, scans both ways, and keys
+//! that leave a batch for the lane, of every engine, over shared memory and TCP.
 //!
 //! A session does all its work in its caller's thread, so the test counts the allocations of its own. By
 //! design these allocate: parts of the model that come in, splits in ROLEX, and over TCP the question where
@@ -19,7 +19,7 @@ use farsight_conformance::engine::pool_store::{PoolStore, await_training};
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::tcp::Tcp;
-use farsight_index::Pairs;
+use farsight_index::{OldValues, Pairs};
 
 const KEYS: u64 = 20_000;
 const TABLE_BYTES: u64 = 64 << 20;
@@ -46,6 +46,8 @@ struct Caller {
     answers: Answers,
     pairs: Pairs,
     outcomes: Vec<WriteOutcome>,
+    operand: Vec<u8>,
+    old_values: OldValues,
     turn: u64,
 }
 
@@ -60,6 +62,8 @@ impl Caller {
             answers: Answers::default(),
             pairs: Pairs::default(),
             outcomes: Vec::new(),
+            operand: Vec::new(),
+            old_values: OldValues::default(),
             turn: 0,
         }
     }
@@ -103,13 +107,25 @@ impl Caller {
         assert_eq!(self.outcomes.len(), self.keys.len());
     }
 
+    /// Writes a stored key's value if its version is the expected one.
+    fn compare_and_set(&mut self, key: u64, version: u64) -> WriteOutcome {
+        self.operand.clear();
+        self.operand.extend_from_slice(&version.to_le_bytes());
+        self.operand.extend_from_slice(&self.value);
+        self.session.write_one(WriteOperation::CompareAndSet, key, &self.operand).expect("an outcome")
+    }
+
     fn scan(&mut self, count: usize, limit: usize) {
+        self.choose_scans(count, limit);
+        self.session.scan_batch(Direction::Ascending, &self.scans, &mut self.pairs).expect("pairs");
+    }
+
+    fn choose_scans(&mut self, count: usize, limit: usize) {
         self.scans.clear();
         for index in 0..count {
             let from = self.key();
             self.scans.push(ScanRequest { from, limit: 1 + (index + limit - 1) % limit });
         }
-        self.session.scan_batch(Direction::Ascending, &self.scans, &mut self.pairs).expect("pairs");
     }
 }
 
@@ -135,6 +151,16 @@ const SCANS: &[Operation] = &[
     ("a long scan", |caller| caller.scan(1, 2_000)),
     ("scans in a batch", |caller| caller.scan(BATCH, 100)),
     ("scans for a pair each", |caller| caller.scan(BATCH, 1)),
+    ("scans downwards", |caller| {
+        caller.choose_scans(BATCH, 100);
+        let scans = (&caller.scans, &mut caller.pairs);
+        caller.session.scan_batch(Direction::Descending, scans.0, scans.1).expect("pairs");
+    }),
+    ("scans of keys alone", |caller| {
+        caller.choose_scans(BATCH, 100);
+        let scans = (&caller.scans, &mut caller.pairs);
+        caller.session.scan_keys(Direction::Ascending, scans.0, scans.1).expect("keys");
+    }),
 ];
 
 const WRITES: &[Operation] = &[
@@ -167,6 +193,25 @@ const WRITES: &[Operation] = &[
         let key = caller.keys[0];
         caller.keys.iter_mut().step_by(3).for_each(|other| *other = key);
         caller.write(WriteOperation::Put);
+    }),
+];
+
+const CONDITIONAL: &[Operation] = &[
+    ("a write by its version", |caller| {
+        let key = caller.key();
+        let version = caller.session.get(key, &mut caller.value).expect("an answer").expect("stored");
+        assert!(matches!(caller.compare_and_set(key, version), WriteOutcome::Replaced(_)));
+    }),
+    ("a write by a version that is not there", |caller| {
+        let key = caller.key();
+        assert!(matches!(caller.compare_and_set(key, u64::MAX >> 20), WriteOutcome::Differs(_)));
+    }),
+    ("a swap", |caller| {
+        let key = caller.key();
+        caller.old_values.clear();
+        let (value, old_values) = (&caller.value, &mut caller.old_values);
+        let outcome = caller.session.exchange_one(WriteOperation::Swap, key, value, old_values);
+        assert!(matches!(outcome.expect("an outcome"), WriteOutcome::Replaced(_)));
     }),
 ];
 
@@ -245,7 +290,7 @@ fn warm<F: FabricUnderTest>(store: &PoolStore<F>, value_bytes: usize, access: Ac
 fn all_operations<F: FabricUnderTest>(engine: &str, store: &PoolStore<F>) {
     for value_bytes in [8, 100] {
         let mut caller = warm(store, value_bytes, Access::OneSided);
-        let kinds = [READS, SCANS, WRITES, INSERTS];
+        let kinds = [READS, SCANS, WRITES, CONDITIONAL, INSERTS];
         let found = kinds.map(|operations| allocating(&mut caller, operations)).concat();
         assert_none(&format!("{engine}, values of {value_bytes} B"), &found);
     }
