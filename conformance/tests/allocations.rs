@@ -1,5 +1,5 @@
-//! A warm session allocates nothing: single operations, batches, conditional writes, scans both ways, and keys
-//! that leave a batch for the lane, of every engine, over shared memory and TCP.
+//! A warm session allocates nothing: single operations, batches, conditional writes, scans both ways, and
+//! keys that leave a batch for the lane, of every engine, over shared memory and TCP.
 //!
 //! A session does all its work in its caller's thread, so the test counts the allocations of its own. By
 //! design these allocate: parts of the model that come in, splits in ROLEX, and over TCP the question where

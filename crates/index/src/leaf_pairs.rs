@@ -77,8 +77,8 @@ pub fn key_behind(fences: Fences, direction: Direction) -> Option<u64> {
 
 impl Pairs {
     /// Appends up to `limit` pairs of a leaf with keys from `from` on, and returns how many. Returns `None`,
-    /// with the pairs as they were, if a value is not what its key's line promised, or one of these keys is
-    /// above `until`: no leaf of an honest node holds a key beyond its fence.
+    /// with the pairs as they were, if a value is not what its key's line promised. So it does if one of
+    /// these keys is above `until`: no leaf of an honest node holds a key beyond its fence.
     #[inline(always)]
     pub fn append_leaf(
         &mut self,

@@ -39,9 +39,9 @@ pub type PairsRoom<'a> = in_order::Room<'a>;
 
 impl Geometry {
     /// Copies the pairs with keys from `from` on, in the order of `permutation` (four bits a slot), and
-    /// returns how many. Returns `None`, with the room half-written, if the leaf is not consistent, a key is
-    /// above `until`, its values are not one word, or the permutation is not that of its keys. Of more than
-    /// `limit` pairs those behind need not have been written.
+    /// returns how many. Returns `None`, with the room half-written, if the leaf is not consistent, its
+    /// values are not one word, or the permutation is not that of its keys. So it does if a key is above
+    /// `until`. Of more than `limit` pairs those behind need not have been written.
     #[inline]
     pub fn short_pairs(
         &self,

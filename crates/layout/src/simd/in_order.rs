@@ -2,9 +2,9 @@
 //! one word come each by a handful of vector permutations.
 //!
 //! Invariant: whatever lines and permutation hold, the slots taken are all occupied slots whose keys are at
-//! or above a bound, each once, keys ascending. None is above a second bound. Anything else is refused. Proof: the permutation's positions
-//! that are taken are occupied, their keys at or above the bound and strictly ascending, hence different
-//! slots. They are as many as there are such slots.
+//! or above a bound, each once, keys ascending. None is above a second bound. Anything else is refused.
+//! Proof: the permutation's positions that are taken are occupied, their keys at or above the bound and
+//! strictly ascending, hence different slots. They are as many as there are such slots.
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use std::arch::x86_64::{
