@@ -9,7 +9,7 @@ use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
-use crate::value::INLINE_BYTES;
+use crate::value::{INLINE_BYTES, WORD_BYTES};
 use crate::{Exchanges, Key, Keys, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
@@ -63,6 +63,11 @@ impl<K: Key> Session<K> {
     pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
         // Of values of any length that is more than any value has.
         let value_bytes = self.inner.buffer_bytes();
+        if value_bytes == WORD_BYTES {
+            let mut bytes = [0; WORD_BYTES];
+            let version = self.get_into(key, &mut bytes)?;
+            return Ok(version.map(|version| Entry { value: Value::of_word(bytes), version }));
+        }
         let mut bytes = [0; INLINE_BYTES];
         let Some(room) = bytes.get_mut(..value_bytes) else { return self.get_long(key) };
         let version = self.get_into(key, room)?;

@@ -9,17 +9,32 @@ use smallvec::SmallVec;
 /// Bytes of the longest value that needs no allocation.
 pub(crate) const INLINE_BYTES: usize = 16;
 
+/// Bytes of a value of one word.
+pub(crate) const WORD_BYTES: usize = 8;
+
 /// Bytes of one value, owned. Up to 16 B it lies in place and allocates nothing.
 ///
 /// It is used as the slice of its bytes, and compares with slices, arrays and vectors.
+// Of whole words, in which its bytes stand first. Behind a byte of their own they would be moved by vectors
+// that reach over that byte's store: such a load waits until the store is done.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Value(SmallVec<[u8; INLINE_BYTES]>);
+
+const _: () = assert!(size_of::<Value>() == INLINE_BYTES + size_of::<usize>());
 
 impl Value {
     /// The first `value_bytes` of these, in place.
     #[inline]
     pub(crate) fn in_place(bytes: [u8; INLINE_BYTES], value_bytes: usize) -> Self {
         Self(SmallVec::from_buf_and_len(bytes, value_bytes))
+    }
+
+    /// A value of one word, in place.
+    #[inline]
+    pub(crate) fn of_word(bytes: [u8; WORD_BYTES]) -> Self {
+        // By a register: a load of sixteen bytes waits for the store of eight of them.
+        let both = u128::from(u64::from_le_bytes(bytes)).to_le_bytes();
+        Self::in_place(both, WORD_BYTES)
     }
 
     /// The bytes in a vector.
@@ -135,6 +150,12 @@ impl PartialEq<Value> for Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_is_its_bytes() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!((Value::of_word(bytes), Value::of_word(bytes).len()), (Value::from(bytes.to_vec()), 8));
+    }
 
     #[test]
     fn values_are_their_bytes_in_place_or_not() {
