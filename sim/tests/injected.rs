@@ -148,6 +148,9 @@ found! {
     a_version_that_comes_again: RemovedVersionForgotten in "hashed" within 200;
     an_address_believed_without_its_slot: SlotNotCompared in "hashed" within 20;
     a_slot_swapped_beside_its_object: SwappedBesideWrite in "hashed" within 200;
+    a_tail_that_does_not_follow: TailLeftBehind in "hashed-replicas" within 20;
+    a_removed_pair_beside_a_new_one: RemovalLeftBehind in "hashed-replicas" within 10_000;
+    an_object_named_before_its_replicas: NamedBeforeReplicas in "hashed-replicas" within 4_000;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 8_000;

@@ -72,7 +72,8 @@ impl Client {
         };
         let (value_bytes, has_blocks, ttl_ms) = values;
         let sizes = if has_blocks { Sizes::UpTo(value_bytes, ttl_ms) } else { Sizes::Each(value_bytes) };
-        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, (memory_bytes, ack, replicas))))
+        let more = (memory_bytes, ack, replicas);
+        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, more)))
     }
 
     /// Opens a table, whatever its keys are.

@@ -66,11 +66,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
     /// # Panics
     /// If one does not start.
     #[must_use]
-    pub fn replicated(
-        subjects: impl IntoIterator<Item = F>,
-        replicas: u8,
-        table_memory_bytes: u64,
-    ) -> Self {
+    pub fn replicated(subjects: impl IntoIterator<Item = F>, replicas: u8, table_memory_bytes: u64) -> Self {
         Self { replicas: Some(replicas), ..Self::flexkv(subjects, table_memory_bytes) }
     }
 
@@ -138,7 +134,15 @@ impl<F: FabricUnderTest> PoolStore<F> {
         };
         let nodes = subjects.iter().map(start).collect();
         let tables = AtomicU64::new(0);
-        Self { subjects: Arc::new(subjects), nodes, kind, sample, have_deadlines: false, replicas: None, tables }
+        Self {
+            subjects: Arc::new(subjects),
+            nodes,
+            kind,
+            sample,
+            have_deadlines: false,
+            replicas: None,
+            tables,
+        }
     }
 
     /// Its tables of blocks have deadlines. Pairs stay until they are removed, unless their writer says

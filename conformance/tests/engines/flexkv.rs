@@ -97,7 +97,11 @@ mod costs {
 
     /// What one operation of `run` costs over two nodes, on a table with the first [`KEYS`] keys.
     fn cost_each(addresses: Addresses, run: impl Fn(&mut SessionView, u64)) -> [f64; 4] {
-        let pool = PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES);
+        cost_in(&PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES), addresses, run)
+    }
+
+    /// The same in this pool.
+    fn cost_in(pool: &PoolStore<Shm>, addresses: Addresses, run: impl Fn(&mut SessionView, u64)) -> [f64; 4] {
         let table = pool.table(8);
         let mut session = table.session(Access::OneSided);
         let entries: Vec<_> = (0..KEYS).map(|key| (key, key.to_le_bytes().to_vec())).collect();
@@ -148,6 +152,23 @@ mod costs {
         }
         let swap = write(Addresses::Known, WriteOperation::Swap, 0);
         assert_about("Swap by address", swap, [2.0, 2.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn replicas_cost_writes_alone() {
+        for replicas in [2, 3] {
+            let pool = PoolStore::replicated([Shm::new(), Shm::new(), Shm::new()], replicas, TABLE_BYTES);
+            let get = cost_in(&pool, Addresses::Known, |session, key| drop(session.get(key)));
+            assert_about("GET by address", get, [1.0, 2.0, 0.0, 0.0]);
+            let count = f64::from(replicas);
+            let put = |session: &mut SessionView, key| {
+                session.write(WriteOperation::Put, &[(key, vec![7; 8])]);
+            };
+            let known = cost_in(&pool, Addresses::Known, put);
+            assert_about("put by address", known, [1.0 + count, 0.0, count, count]);
+            let unknown = cost_in(&pool, Addresses::Unknown, put);
+            assert_about("put", unknown, [2.0 + count, 3.0, count, count]);
+        }
     }
 
     #[test]

@@ -196,8 +196,7 @@ impl Client {
         let value_type = options.value_type.clone();
         let TableOptions { memory_bytes, ack, replicas, .. } = *options;
         let (name, key_kind) = (name.to_owned(), K::KIND);
-        let definition =
-            TableDefinition { name, key_kind, values, value_type, memory_bytes, ack, replicas };
+        let definition = TableDefinition { name, key_kind, values, value_type, memory_bytes, ack, replicas };
         let sample = options.sample.iter().map(|key| key.encode()).collect();
         Table::new(self.inner.create_table(NewTable { definition, engine: options.engine, sample })?)
     }

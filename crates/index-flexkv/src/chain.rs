@@ -28,8 +28,8 @@
 use farsight_base::Line;
 use farsight_base::words::bytes_of;
 use farsight_fabric::QueuePair;
-use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::ReadMode;
+use farsight_fabric::lane::PoolSlot;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace, SlotState};
 use farsight_layout::value_block::ValueBlock;
 

@@ -24,9 +24,9 @@ use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 
+use crate::chain::Change;
 #[cfg(injected)]
 use crate::injected;
-use crate::chain::Change;
 use crate::look::{Buckets, Object};
 use crate::object::NewObject;
 use crate::table::KeyLines;

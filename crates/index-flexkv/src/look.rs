@@ -156,12 +156,7 @@ fn sort(candidates: &mut Vec<Candidate>) {
 
 impl FlexSession {
     /// Posts READs of both combined buckets at a replica, as verbs 0 and 1.
-    pub(crate) fn post_buckets<Q: QueuePair>(
-        &self,
-        slot: &PoolSlot<'_, '_, Q>,
-        of: KeyLines,
-        at: &Replica,
-    ) {
+    pub(crate) fn post_buckets<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>, of: KeyLines, at: &Replica) {
         for (verb, line) in of.first_lines.into_iter().enumerate() {
             slot.post_read(at.node, verb, at.index_address(line), COMBINED_BUCKETS, ReadMode::Plain);
         }
@@ -192,7 +187,10 @@ impl FlexSession {
         buckets.candidates(of, &mut candidates);
         let mut stale = None;
         for candidate in candidates.iter() {
-            match self.read_object(slot, (key, of.shard), self.table.tail(of.shard), *candidate, object).await? {
+            match self
+                .read_object(slot, (key, of.shard), self.table.tail(of.shard), *candidate, object)
+                .await?
+            {
                 Object::OfKey(version) => {
                     return Ok(Found::Settled(self.present(key, of, *candidate, version)));
                 }

@@ -1,7 +1,7 @@
 //! A new object: memory that nobody else knows, and what is to be written there.
 //!
 //! Invariant: the memory is unpublished until a slot names it as live. An object that was not published is
-//! overwritten, or its memory goes back. It stands at all replicas before any slot names it. So whoever finds
+//! overwritten, or its memory goes back. It stands at all replicas before any slot names it. So who finds
 //! such a slot at one of them may have the others name it, too ([`crate::chain`]).
 
 use farsight_base::RemoteAddress;

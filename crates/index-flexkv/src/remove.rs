@@ -10,7 +10,8 @@
 //! 2. READ both buckets again: in the same batch, where a READ executes behind the atomics before it
 //!    ([`read_after_atomic`](farsight_fabric::Guarantees::read_after_atomic)).
 //! 3. Clear each reserved slot with the key's fingerprint.
-//! 4. Compare the pair's slot with its word, and swap it for the same, *emptied*. That is the removal's effect.
+//! 4. Compare the pair's slot with its word, and swap it for the same, *emptied*. That is the removal's
+//!    effect.
 //!
 //! Steps 2 and 3 are the head's, where a shard has replicas. Step 1 is for all of them, before step 4.
 //!
@@ -22,9 +23,9 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 use farsight_protocol::WriteOutcome;
 
+use crate::chain::SWAP_VERB;
 #[cfg(injected)]
 use crate::injected;
-use crate::chain::SWAP_VERB;
 use crate::look::{ATTEMPTS_MAX, Buckets};
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};

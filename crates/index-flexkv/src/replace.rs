@@ -140,9 +140,8 @@ impl FlexSession {
         let mut is_swapped = Ok(false);
         if let [head] = chain {
             let found = queues[head.node].take_word(compare);
-            is_swapped = found
-                .map(|found| found == address.word.0)
-                .map_err(|source| FlexError::of_swap(*key, source));
+            is_swapped =
+                found.map(|found| found == address.word.0).map_err(|source| FlexError::of_swap(*key, source));
         }
         for at in chain {
             queues[at.node].take_word(write)?;

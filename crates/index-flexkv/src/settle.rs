@@ -5,7 +5,7 @@
 //! wrote: its own slots do not name it, and the tail's may. The second is every compute node, before it
 //! writes after a node was lost: the chain has another head then, which has to give out memory.
 //!
-//! Protocol, of a compute node that the head's node has asked for it:
+//! Protocol, of a compute node that the head's node has requested it of:
 //! 1. READ directory and subtables of each partition, at the tail, and behind that at the head.
 //! 2. Have the other replicas follow wherever the two differ.
 //! 3. Tell the head's node. What it found unnamed before it asked, nobody names now.
@@ -58,7 +58,8 @@ impl FlexSession {
                 self.read_unit(slot, tail, first_line, &mut lines).await?;
                 self.read_unit(slot, head, first_line, &mut at_head).await?;
                 self.level(slot, (0, shard), first_line, (&mut lines, &at_head)).await?;
-                let halves = subtable.directory_word().and_then(|word| Halves::parse(words(word), shape.units()));
+                let halves =
+                    subtable.directory_word().and_then(|word| Halves::parse(words(word), shape.units()));
                 if let Some(halves) = halves {
                     left.extend([0, 1].map(|half| subtable.half(half, halves)));
                 }

@@ -39,10 +39,10 @@ use farsight_layout::hash_index::{
 use farsight_layout::value_block::ValueBlock;
 use farsight_protocol::SplitGrant;
 
+use crate::chain::Change;
 #[cfg(injected)]
 use crate::injected;
 use crate::look::ATTEMPTS_MAX;
-use crate::chain::Change;
 use crate::table::{KeyLines, Replica};
 use crate::{FlexError, FlexSession};
 
@@ -106,9 +106,7 @@ impl FlexSession {
             SplitGrant::Wait { pause_us } => {
                 self.await_split(slot, (key, of), Duration::from_micros(pause_us.into())).await
             }
-            SplitGrant::Full { units, resting } => {
-                Err(FlexError::Full { key, node: head, units, resting })
-            }
+            SplitGrant::Full { units, resting } => Err(FlexError::Full { key, node: head, units, resting }),
             SplitGrant::Units(units) => {
                 let halves = Halves::parse(Halves(units).word(), self.table.shape(of.shard).units());
                 let Some(halves) = halves else {
@@ -230,7 +228,8 @@ impl FlexSession {
                 for (verb, (place, word)) in some.iter().enumerate() {
                     if slot.take_word(head.node, verb)? == word.0 {
                         // Behind the head nothing is reserved.
-                        let before = if is_reserved(*word) { word_at(lines, first_line, *place) } else { *word };
+                        let before =
+                            if is_reserved(*word) { word_at(lines, first_line, *place) } else { *word };
                         sealed.push((*place, (before, word.sealed())));
                     }
                 }

@@ -10,8 +10,8 @@
 use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_protocol::{ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, SplitGrant};
 
 use crate::{FlexError, FlexTable};
@@ -41,7 +41,7 @@ pub trait ObjectCalls: Send + Sync {
         freed: &[ObjectMemory],
     ) -> CallResult<ObjectGrant>;
 
-    /// Tells the head of a shard, a node, that all replicas have what the head had when it asked for that
+    /// Tells the head of a shard, a node, that all replicas have what the head had when it requested that
     /// under this number.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ struct ShardStock {
 
 #[derive(Default)]
 struct Held {
-    /// The number under which the head's node has asked for the shard to be settled.
+    /// The number under which the head's node has requested the shard to be settled.
     wanted: Option<u32>,
     /// The node may ask before it gives any memory.
     is_fresh: bool,
@@ -101,7 +101,7 @@ impl Stock {
         Self { shards, has_wants }
     }
 
-    /// The shards of which it is not known that nobody has asked for them to be settled.
+    /// The shards of which it is not known that nobody has requested them to be settled.
     pub(crate) fn unsettled(&self) -> Vec<usize> {
         if !self.has_wants.swap(false, Ordering::Relaxed) {
             return Vec::new();
@@ -119,7 +119,11 @@ impl Stock {
     }
 
     /// The number under which a shard is to be settled now; `None`: it is settled, or others do that.
-    pub(crate) fn take_wanted(&self, calls: &dyn ObjectCalls, shard: usize) -> Result<Option<u32>, FlexError> {
+    pub(crate) fn take_wanted(
+        &self,
+        calls: &dyn ObjectCalls,
+        shard: usize,
+    ) -> Result<Option<u32>, FlexError> {
         if self.lock(shard).is_fresh {
             self.exchange(calls, shard, (1, 0))?;
             let mut held = self.lock(shard);

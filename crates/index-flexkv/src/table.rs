@@ -126,7 +126,12 @@ impl FlexTable {
                 }
             };
             let shape = IndexShape::new(nodes.len(), index_lines.into())?;
-            Ok(Shard { shape, object_lines, chain: (0..replicas).rev().map(replica).collect(), is_shortened: false })
+            Ok(Shard {
+                shape,
+                object_lines,
+                chain: (0..replicas).rev().map(replica).collect(),
+                is_shortened: false,
+            })
         };
         let shards = nodes.iter().enumerate().map(shard).collect::<Result<_, UnsoundTable>>()?;
         Ok(Self { shards, directories: Arc::default(), values })

@@ -1,8 +1,8 @@
 //! A FlexKV table on a node: an index and objects that compute nodes read and write one-sided.
 //!
 //! Invariant: a node has one region for indexes and one for objects. Where nodes have replicas, a region has
-//! a section for each shard of which this node has one: first its own, then that of the node before it in the
-//! pool's list, and so on. The last section is that of the shard of which this node is the [head].
+//! a section for each shard of which this node has one. The first is its own shard's, the next that of the
+//! node before it in the pool's list, and so on. The last section is that of the shard of which this node is the [head].
 
 mod head;
 mod objects;
@@ -22,8 +22,8 @@ use farsight_index::{FlexKv, Registered};
 use farsight_layout::hash_index::{IndexShape, OBJECT_OFFSET_BITS};
 use farsight_layout::value_block::block_bytes;
 use farsight_protocol::{
-    ComputeNode, ErrorCode, ObjectGrant, ObjectMemory, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer, RegionInfo, Request,
-    ServerError, Space, SpaceStats, SplitGrant, ValueKind,
+    ComputeNode, ErrorCode, ObjectGrant, ObjectMemory, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer,
+    RegionInfo, Request, ServerError, Space, SpaceStats, SplitGrant, ValueKind,
 };
 
 use crate::BackgroundState;
@@ -97,7 +97,8 @@ impl FlexTable {
         if shard == self.shard {
             return Ok(&self.head);
         }
-        let text = format!("table {:?}: this node is the head of shard {}, not {shard}", self.name, self.shard);
+        let text =
+            format!("table {:?}: this node is the head of shard {}, not {shard}", self.name, self.shard);
         Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
@@ -113,7 +114,7 @@ impl FlexTable {
         self.head(shard)?.exchange(who, wanted, what, now)
     }
 
-    /// Takes note that all replicas of a shard have what its head had when it asked for that.
+    /// Takes note that all replicas of a shard have what its head had when it requested that.
     pub(crate) fn settled(&self, shard: usize, _: ComputeNode, number: u32) -> Result<(), ServerError> {
         self.head(shard)?.settled(number);
         Ok(())

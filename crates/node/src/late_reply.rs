@@ -52,7 +52,11 @@ impl LateReplies {
 
     /// The same of a worker that is woken so.
     fn waking(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { sent: Mutex::new(Sent::default()), is_any: AtomicBool::new(false), wake: Box::new(wake) })
+        Arc::new(Self {
+            sent: Mutex::new(Sent::default()),
+            is_any: AtomicBool::new(false),
+            wake: Box::new(wake),
+        })
     }
 
     /// True if a reply waits for the worker.

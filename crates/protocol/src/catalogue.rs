@@ -320,7 +320,9 @@ impl TableLayout {
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
             // Of the first version, or none.
-            first => postcard::from_bytes::<FormerLayout<FirstDefinition>>(first).map(Self::from).map_err(none),
+            first => {
+                postcard::from_bytes::<FormerLayout<FirstDefinition>>(first).map(Self::from).map_err(none)
+            }
         }
     }
 

@@ -108,7 +108,8 @@ mod tests {
             ack: Some(Ack::Memory),
             ..TableDefinition::new("prices", KeyKind::I64, 8)
         };
-        let TableDefinition { name, key_kind, values, value_type, memory_bytes, ack, .. } = definition.clone();
+        let TableDefinition { name, key_kind, values, value_type, memory_bytes, ack, .. } =
+            definition.clone();
         let second = SecondDefinition { name, key_kind, values, value_type, memory_bytes, ack };
         let bytes = postcard::to_extend(&layout(second), vec![0, 2]).expect("a layout serializes");
         let read = TableLayout::from_bytes(&bytes).expect("a layout");

@@ -220,7 +220,9 @@ impl<'m> Replica<'m> {
             };
             if own != at_head && !may_differ {
                 let shard = self.shard;
-                return Err(format!("shard {shard}, word {word}: a replica has {own:x?}, the head {at_head:x?}"));
+                return Err(format!(
+                    "shard {shard}, word {word}: a replica has {own:x?}, the head {at_head:x?}"
+                ));
             }
         }
         Ok(())

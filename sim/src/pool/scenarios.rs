@@ -231,7 +231,7 @@ impl Scenario {
         }
     }
 
-    /// Each pair is on two or three nodes, under all that strikes compute nodes. A part of these scenarios has
+    /// Each pair is on two or three nodes, under all that strikes compute nodes. A part of these has
     /// keys of one or two partitions, which are split, and another one compute nodes that serve.
     pub(crate) fn hashed_replicas(seed: u64) -> Self {
         let name = "hashed-replicas";

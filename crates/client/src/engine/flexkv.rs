@@ -9,7 +9,9 @@ use farsight_index::{Access, CacheStats, EngineError};
 use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
 };
-use farsight_protocol::{ControlRequest, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout};
+use farsight_protocol::{
+    ControlRequest, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout,
+};
 
 use super::rolex::call_error;
 use super::{Attachment, ClientEngine, OpenedTable, Sharing};

@@ -10,15 +10,16 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::Ordering;
+use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_blocks::BlockSpace;
 use farsight_fabric::Region;
 use farsight_layout::hash_index::{COMBINED_BUCKETS, HashSlot, IndexShape, KeyHash, ObjectPlace, SlotState};
 use farsight_layout::value_block::ValueBlock;
 use farsight_protocol::{
-    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, ObjectGrant, ObjectMemory, ServerError, SplitGrant,
+    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, ObjectGrant, ObjectMemory, ServerError,
+    SplitGrant,
 };
 
 use super::objects::Objects;
@@ -89,7 +90,7 @@ impl ShardHead {
         Ok(ObjectGrant { given, settle: self.settling().ask(now) })
     }
 
-    /// Takes note that all replicas have what this one had when it asked for that under this number.
+    /// Takes note that all replicas have what this one had when it requested that under this number.
     pub(super) fn settled(&self, number: u32) {
         let unnamed = self.settling().end(number);
         self.objects().free(&unnamed);

@@ -148,7 +148,8 @@ impl Objects {
 
     /// True if this memory is out, in this of its uses.
     pub(super) fn is_out(&mut self, ObjectMemory { offset_lines, lines, generation }: ObjectMemory) -> bool {
-        self.known_use(offset_lines).is_some_and(|of| *of == Use { generation, out_lines: lines }) && lines > 0
+        self.known_use(offset_lines).is_some_and(|of| *of == Use { generation, out_lines: lines })
+            && lines > 0
     }
 
     /// What `owner` has in hand.
