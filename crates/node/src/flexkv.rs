@@ -2,7 +2,8 @@
 //!
 //! Invariant: a node has one region for indexes and one for objects. Where nodes have replicas, a region has
 //! a section for each shard of which this node has one. The first is its own shard's, the next that of the
-//! node before it in the pool's list, and so on. The last section is that of the shard of which this node is the [head].
+//! node before it in the pool's list, and so on. The last section is that of the shard of which this node is
+//! the [head].
 
 mod head;
 mod objects;

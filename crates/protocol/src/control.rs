@@ -151,7 +151,7 @@ pub enum ControlRequest {
         /// What no slot names any more, or never will. Up to [`POOL_BLOCKS_MAX`].
         freed: Vec<ObjectMemory>,
     },
-    /// Says that all replicas of a shard have what its head had when it asked for that. Answered by nothing.
+    /// Says that all replicas of a shard have what its head had when it requested that. Answered by nothing.
     Settled {
         /// The table.
         table: TableId,
