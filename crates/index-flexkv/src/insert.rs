@@ -27,7 +27,7 @@ use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 use crate::chain::Change;
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{Buckets, Object};
+use crate::look::{Buckets, Object, post_buckets};
 use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
@@ -140,7 +140,7 @@ impl FlexSession {
         if !is_in_order {
             slot.completed().await;
         }
-        self.post_buckets(slot, of, head);
+        post_buckets(slot, of, head);
         slot.completed().await;
         let found = self.take_head(slot, (key, of))?;
         buckets.take(slot, head.node)?;

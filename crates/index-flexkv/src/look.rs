@@ -155,13 +155,6 @@ fn sort(candidates: &mut Vec<Candidate>) {
 }
 
 impl FlexSession {
-    /// Posts READs of both combined buckets at a replica, as verbs 0 and 1.
-    pub(crate) fn post_buckets<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>, of: KeyLines, at: &Replica) {
-        for (verb, line) in of.first_lines.into_iter().enumerate() {
-            slot.post_read(at.node, verb, at.index_address(line), COMBINED_BUCKETS, ReadMode::Plain);
-        }
-    }
-
     /// READs both combined buckets at a replica.
     pub(crate) async fn read_buckets<Q: QueuePair>(
         &self,
@@ -170,7 +163,7 @@ impl FlexSession {
         at: &Replica,
         buckets: &mut Buckets,
     ) -> Result<(), FlexError> {
-        self.post_buckets(slot, of, at);
+        post_buckets(slot, of, at);
         slot.completed().await;
         buckets.take(slot, at.node)
     }
@@ -288,6 +281,13 @@ impl FlexSession {
 
     pub(crate) fn object_buffer(&self) -> Lent<'_, Vec<Line>> {
         self.buffers.objects.lend()
+    }
+}
+
+/// Posts READs of both combined buckets at a replica, as verbs 0 and 1.
+pub(crate) fn post_buckets<Q: QueuePair>(slot: &PoolSlot<'_, '_, Q>, of: KeyLines, at: &Replica) {
+    for (verb, line) in of.first_lines.into_iter().enumerate() {
+        slot.post_read(at.node, verb, at.index_address(line), COMBINED_BUCKETS, ReadMode::Plain);
     }
 }
 

@@ -13,7 +13,7 @@ use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, value_of};
+use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, post_buckets, value_of};
 use crate::object::NewObject;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
@@ -123,7 +123,7 @@ impl FlexSession {
         buckets: &mut Buckets,
     ) -> Result<(), FlexError> {
         let (is_written_beside, tail) = (object.is_to_be_written(), self.table.tail(of.shard));
-        self.post_buckets(slot, of, tail);
+        post_buckets(slot, of, tail);
         if is_written_beside {
             self.post_object(slot, object, of.shard);
         }

@@ -71,7 +71,8 @@ impl FlexTable {
         // The last of them. Clients find sections by the lines that the regions have.
         let section = |region: &Arc<dyn Region>| {
             let words = region.words().len() / WORDS_PER_LINE / replicas as usize * WORDS_PER_LINE;
-            Section::new(Arc::clone(region), words * (replicas as usize - 1), words)
+            let first = words * (replicas as usize - 1);
+            Arc::new(Section::new(Arc::clone(region), first, words)) as Arc<dyn Region>
         };
         let (own_index, own_objects) = if replicas == 1 {
             (Arc::clone(&index), Arc::clone(&objects))

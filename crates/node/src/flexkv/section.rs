@@ -18,9 +18,9 @@ impl Section {
     ///
     /// # Panics
     /// If the region has not so many.
-    pub(super) fn new(region: Arc<dyn Region>, first_word: usize, words: usize) -> Arc<dyn Region> {
+    pub(super) fn new(region: Arc<dyn Region>, first_word: usize, words: usize) -> Self {
         assert!(first_word + words <= region.words().len(), "{words} words at {first_word}");
-        Arc::new(Self { region, first_word, words })
+        Self { region, first_word, words }
     }
 }
 
