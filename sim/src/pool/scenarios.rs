@@ -247,7 +247,7 @@ impl Scenario {
         let proxies = usize::from(seed / 4 % 4 == 2);
         let shape = |shape: PoolShape| {
             let hashed_bytes = shape.hashed_bytes * replicas as u64;
-            PoolShape { memory_nodes, replicas, hashed_bytes, proxies, ..shape }
+            PoolShape { memory_nodes, proxies, hashed_bytes, replicas, ..shape }
         };
         Self { pool: of.pool.map(shape), hot_keys: of.hot_keys.min(8), ..of }
     }
