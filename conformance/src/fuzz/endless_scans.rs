@@ -1,11 +1,13 @@
 //! Scans of a server that leads them on for ever: each READ is answered by another leaf, made up as the scan
 //! goes. A scan ends all the same, after a bounded number of verbs, by what the server answers to calls.
 
+use std::sync::Arc;
+
 use farsight_base::sync::AtomicU64;
 use farsight_base::words::{CopyMode, copy_lines};
 use farsight_base::{LeafNumber, Line};
-use farsight_index::{Access, Direction, Pairs, ScanRequest};
-use farsight_index_xstore::client::XStoreError;
+use farsight_index::{Access, Direction, Extent, Pairs, ScanRequest};
+use farsight_index_xstore::client::{XParts, XStoreError};
 use farsight_layout::{Fences, Geometry, LeafImage, LeafWriter};
 use farsight_protocol::ReplyWriter;
 
@@ -42,6 +44,15 @@ fn leaf((low, high): (u64, u64), next: u32, keys: &[u64]) -> Vec<Line> {
 /// What a scan finds if READ number n is answered by `forge(n)`, and calls by `pages`; and its READs
 /// and calls.
 fn scan(forge: fn(u64) -> Vec<Line>, pages: Vec<Vec<u8>>) -> (Result<Vec<u64>, XStoreError>, u64, u64) {
+    scan_for(Extent::Pairs, forge, pages)
+}
+
+/// The same of pairs or of keys alone.
+fn scan_for(
+    extent: Extent,
+    forge: fn(u64) -> Vec<Line>,
+    pages: Vec<Vec<u8>>,
+) -> (Result<Vec<u64>, XStoreError>, u64, u64) {
     let geometry = Geometry::new(VALUE.len()).expect("a size of the format");
     let mut queue = GarbageQueue::new(vec![Line::ZERO; LEAVES * geometry.leaf_lines()]);
     let mut client = client(&geometry, LEAVES, Access::OneSided);
@@ -49,13 +60,13 @@ fn scan(forge: fn(u64) -> Vec<Line>, pages: Vec<Vec<u8>>) -> (Result<Vec<u64>, X
     let calls = queue.meters.calls;
     queue.forge = Some(forge);
     queue.replies.extend(pages);
+    let mut parts = XParts::new(Arc::new([]), &[Arc::clone(client.cache())], Access::OneSided);
     let mut pairs = Pairs::default();
-    let done = client.scan_batch(
-        &mut queue,
-        Direction::Ascending,
-        &[ScanRequest { from: FROM, limit: LIMIT }],
-        &mut pairs,
-    );
+    let (queues, scans) = (std::slice::from_mut(&mut queue), [ScanRequest { from: FROM, limit: LIMIT }]);
+    let done = match extent {
+        Extent::Pairs => parts.scan_batch(queues, Direction::Ascending, &scans, &mut pairs),
+        Extent::Keys => parts.scan_keys(queues, Direction::Ascending, &scans, &mut pairs),
+    };
     let found = done.map(|()| pairs.scan(0).map(|pair| pair.key).collect());
     (found, queue.meters.reads, queue.meters.calls - calls)
 }
@@ -102,7 +113,9 @@ fn a_key_beyond_its_leafs_fence_is_not_taken() {
         let low = FROM + 10 * read;
         leaf((low, low + 10), 3, &[low, low + 12])
     };
-    let (found, _, calls) = scan(forge, vec![page(1 << 40, false)]);
-    assert_eq!(found.expect("a scan"), [1 << 40]);
-    assert!(calls <= 1 + REFRESHES_MAX, "{calls} calls");
+    for extent in [Extent::Pairs, Extent::Keys] {
+        let (found, _, calls) = scan_for(extent, forge, vec![page(1 << 40, false)]);
+        assert_eq!(found.expect("a scan"), [1 << 40], "{extent:?}");
+        assert!(calls <= 1 + REFRESHES_MAX, "{extent:?}: {calls} calls");
+    }
 }

@@ -149,7 +149,7 @@ impl QueuePair for GarbageQueue {
         match self.rung(slot) {
             GarbageSlot::Read { line, count, number } => {
                 match self.forge {
-                    Some(forge) => into.copy_from_slice(&forge(number)),
+                    Some(forge) => into.copy_from_slice(&forge(number)[..count]),
                     None => into.copy_from_slice(&self.lines[line..line + count]),
                 }
                 Ok(())

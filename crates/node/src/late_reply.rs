@@ -250,7 +250,9 @@ mod models {
     /// Steps of the worker until no call is parked; between two of them it sleeps as a worker does.
     fn serve_all(port: &mut Port, worker: &LateReplies, woken: &WakeUp) {
         loop {
+            worker.begin_step();
             worker.finish(port);
+            worker.end_step();
             if port.parked.is_empty() {
                 return;
             }
