@@ -34,7 +34,7 @@ fn look(lines: &[Line; COMBINED_BUCKETS], hash: KeyHash) {
     for (place, slot) in bucket.slots() {
         assert_eq!(slot.0, lines[place.line as usize].0[1 + usize::from(place.slot)]);
         let again = match slot.state() {
-            SlotState::Unused => HashSlot::default(),
+            SlotState::Unused => slot.emptied(),
             SlotState::Reserved(object) => HashSlot::reserved(object),
             SlotState::Live(object) => HashSlot::live(object),
             SlotState::Sealed(Some(object)) => HashSlot::live(object).sealed(),
