@@ -108,7 +108,7 @@ mod costs {
         session.write(WriteOperation::Put, &entries);
         if let Addresses::Unknown = addresses {
             // Another compute node's, whose clock may be behind. It learns that from the newest version.
-            // The first one stays: what ended compute nodes leave has shards settled, which is no write's cost.
+            // The first one stays: the end of a compute node has shards settled, which is no write's cost.
             former.push(std::mem::replace(&mut session, table.session(Access::OneSided)));
             session.write(WriteOperation::Put, &[(KEYS - 1, vec![7; 8])]);
         }
