@@ -1,9 +1,8 @@
 //! Replicas brought to what the head has: of a subtable that is split, and of a whole shard.
 //!
-//! A writer that ended may have left replicas that differ in a slot ([`crate::chain`]). Two who need to know
-//! that none does ask for it. The first is the head's node, before it frees memory that ended compute nodes
-//! wrote: its own slots do not name it, and the tail's may. The second is every compute node, before it
-//! writes after a node was lost: the chain has another head then, which has to give out memory.
+//! A writer that ended may have left replicas that differ in a slot ([`crate::chain`]). The head's node has to
+//! know that none does before it frees memory that ended compute nodes wrote. Its own slots do not name that
+//! memory, and the tail's may.
 //!
 //! Protocol, of a compute node that the head's node has requested it of:
 //! 1. READ directory and subtables of each partition, at the tail, and behind that at the head.
