@@ -35,7 +35,7 @@ use farsight_layout::value_block::ValueBlock;
 
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{Buckets, KEY_LINES};
+use crate::look::{Buckets, KEY_LINES, Object};
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
@@ -163,8 +163,8 @@ impl FlexSession {
         let head = self.table.head(shard);
         let inserted = {
             let mut lines = self.object_buffer();
-            self.read_object(slot, (key, shard), head, candidate, &mut lines).await?;
-            inserted_key(candidate, &lines)
+            let read = self.read_object(slot, (key, shard), head, candidate, &mut lines).await?;
+            if matches!(read, Object::Stale(_)) { None } else { inserted_key(candidate, &lines) }
         };
         let Some(inserted) = inserted else {
             // It was replaced meanwhile, hence carried on; or it is damaged, and nobody knows whose it is.

@@ -1,8 +1,8 @@
 //! Replicas brought to what the head has: of a subtable that is split, and of a whole shard.
 //!
-//! A writer that ended may have left replicas that differ in a slot ([`crate::chain`]). The head's node has to
-//! know that none does before it frees memory that ended compute nodes wrote. Its own slots do not name that
-//! memory, and the tail's may.
+//! A writer that ended may have left replicas that differ in a slot ([`crate::chain`]). The head's node has
+//! to know that none does before it frees memory that ended compute nodes wrote. Its own slots do not name
+//! that memory, and the tail's may.
 //!
 //! Protocol, of a compute node that the head's node has requested it of:
 //! 1. READ directory and subtables of each partition, at the tail, and behind that at the head.
@@ -74,11 +74,13 @@ impl FlexSession {
         shard: usize,
         partition: usize,
     ) -> Result<impl Fn(usize) -> u64 + use<Q>, FlexError> {
-        let (line, chain) = (self.table.shape(shard).directory_line(partition), self.table.chain(shard));
+        let (shape, chain) = (self.table.shape(shard), self.table.chain(shard));
+        let line = shape.directory_line(partition);
         let at_tail = read_directory(slot, &chain[chain.len() - 1], line).await?;
         let at_head = read_directory(slot, &chain[0], line).await?;
         for (index, word) in at_head.iter().flat_map(|line| line.0).enumerate() {
-            if word == at_tail[index / 8].0[index % 8] {
+            // What names no units of the shard no compute node wrote: the look that meets it says so.
+            if word == at_tail[index / 8].0[index % 8] || Halves::parse(word, shape.units()).is_none() {
                 continue;
             }
             for at in &chain[1..] {
