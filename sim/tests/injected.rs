@@ -211,6 +211,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "AnsweredTooEarly",
     "TicketGivenAgain",
     "WokenBeforeReply",
+    "EmptiedForOthers",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

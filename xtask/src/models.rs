@@ -28,6 +28,7 @@ const MODELS: &[(&str, &[&str])] = &[
         "shuttle",
         &[
             "farsight-base",
+            "farsight-blocks",
             "farsight-fabric-host",
             "farsight-fabric-shm",
             "farsight-index-xstore",

@@ -26,7 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod class;
-#[cfg(injected)]
+#[cfg(any(shuttle, injected))]
 pub mod injected;
 mod pages;
 mod quarantine;

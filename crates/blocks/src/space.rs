@@ -1,5 +1,8 @@
 //! The space itself: what its writers share.
 
+#[cfg(all(test, shuttle))]
+mod models;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -178,8 +181,8 @@ impl BlockSpace {
     /// What `attempt` takes. If it finds no room, the quarantine is emptied, and it has a second turn: for
     /// readers to read again costs less than a refusal.
     ///
-    /// A thread that waits for the quarantine's lock waits for the one that empties it. So its second turn
-    /// finds what left it, also if another thread let that out.
+    /// The second turn comes before the quarantine's lock is given back. Other threads cannot retire
+    /// meanwhile: what left the quarantine is free, or they have it at hand.
     fn or_without_quarantine<T>(
         &self,
         size: Size,
@@ -188,12 +191,18 @@ impl BlockSpace {
         if let Ok(Some(taken)) = attempt() {
             return Ok(taken);
         }
-        let mut quarantine = lock(&self.quarantine);
-        for place in quarantine.take_all() {
-            self.free(place);
-        }
-        drop(quarantine);
-        match attempt() {
+        let second = {
+            let mut quarantine = lock(&self.quarantine);
+            for place in quarantine.take_all() {
+                self.free(place);
+            }
+            #[cfg(any(shuttle, injected))]
+            if crate::injected::EMPTIED_FOR_OTHERS.is_injected() {
+                drop(quarantine);
+            }
+            attempt()
+        };
+        match second {
             Ok(Some(taken)) => Ok(taken),
             Ok(None) => Err(self.no_room(size, None)),
             Err(system) => Err(self.no_room(size, Some(Box::new(system)))),
