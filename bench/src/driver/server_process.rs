@@ -48,7 +48,7 @@ pub(super) struct ServerProcess {
     socket: ServerUrl,
     directory: TempDir,
     /// Of its tables.
-    _data: Option<TempDir>,
+    data: Option<TempDir>,
 }
 
 /// A new directory that this user alone can enter.
@@ -85,50 +85,94 @@ pub(super) fn start_pool(command: &ServerCommand, nodes: usize) -> Result<Vec<Se
     Ok(started)
 }
 
+/// Where a server listens whose socket is in this directory.
+fn socket_in(directory: &TempDir) -> PathBuf {
+    directory.path().join("server.sock")
+}
+
+/// Starts the process of a server.
+fn spawn(
+    command: &ServerCommand,
+    trains: Option<&[ServerUrl]>,
+    directory: &TempDir,
+    data: Option<&TempDir>,
+) -> Result<Child, DriverError> {
+    let socket = socket_in(directory);
+    let log = directory.path().join(LOG);
+    let stderr = File::create(&log).map_err(|source| DriverError::Directory { path: log, source })?;
+    let network = command.network.as_ref().map(ToString::to_string);
+    let own = ServerUrl::shm(&socket);
+    let pool = trains.map(|others| Addresses::new([others, std::slice::from_ref(&own)].concat()).to_string());
+    Command::new(&command.program)
+        .args(&command.arguments)
+        .args(network.iter().flat_map(|url| ["--listen", url]))
+        .args(pool.iter().flat_map(|pool| ["--train", pool]))
+        .args(data.iter().flat_map(|data| [OsStr::new("--data"), data.path().as_os_str()]))
+        .arg("--socket")
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .process_group(0)
+        .spawn()
+        .map_err(|source| DriverError::Spawn { program: command.program.clone(), source })
+}
+
 impl ServerProcess {
     /// Starts a server and waits until clients can connect. One that is to train the tables of a pool gets
     /// the addresses of all its nodes: these, then its own (`--train URL,URL`).
     pub(super) fn start(command: &ServerCommand, trains: Option<&[ServerUrl]>) -> Result<Self, DriverError> {
         let directory = socket_directory()?;
-        let socket = directory.path().join("server.sock");
         let data = command.data.as_ref().map(data_directory).transpose()?;
-        let log = directory.path().join(LOG);
-        let stderr = File::create(&log).map_err(|source| DriverError::Directory { path: log, source })?;
-        let network = command.network.as_ref().map(ToString::to_string);
-        let own = ServerUrl::shm(&socket);
-        let pool =
-            trains.map(|others| Addresses::new([others, std::slice::from_ref(&own)].concat()).to_string());
-        let child = Command::new(&command.program)
-            .args(&command.arguments)
-            .args(network.iter().flat_map(|url| ["--listen", url]))
-            .args(pool.iter().flat_map(|pool| ["--train", pool]))
-            .args(data.iter().flat_map(|data| [OsStr::new("--data"), data.path().as_os_str()]))
-            .arg("--socket")
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .process_group(0)
-            .spawn()
-            .map_err(|source| DriverError::Spawn { program: command.program.clone(), source })?;
-        let mut server = Self { child, url: own.clone(), socket: own, directory, _data: data };
-        let line = server.child.stdout.take().and_then(first_line).unwrap_or_default();
+        let own = ServerUrl::shm(socket_in(&directory));
+        let child = spawn(command, trains, &directory, data.as_ref())?;
+        let mut server = Self { child, url: own.clone(), socket: own, directory, data };
+        server.await_ready(command)?;
+        Ok(server)
+    }
+
+    /// Ends the process by SIGKILL, if it lives.
+    pub(super) fn kill(&mut self) {
+        // An error here means that it has ended already, which is all that is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts the server anew, which has ended. It has the same socket and the same directory for its tables.
+    /// Returns when clients can connect.
+    pub(super) fn start_again(&mut self, command: &ServerCommand) -> Result<(), DriverError> {
+        self.child = spawn(command, None, &self.directory, self.data.as_ref())?;
+        self.await_ready(command)
+    }
+
+    fn await_ready(&mut self, command: &ServerCommand) -> Result<(), DriverError> {
+        let line = self.child.stdout.take().and_then(first_line).unwrap_or_default();
         match command.network {
-            None if line.starts_with("ready ") => return Ok(server),
+            None if line.starts_with("ready ") => return Ok(()),
             Some(_) => {
                 if let Some(url) = network_url(&line) {
-                    server.url = url;
-                    return Ok(server);
+                    self.url = url;
+                    return Ok(());
                 }
             }
             None => {}
         }
         // What it had to say is complete once it has ended.
-        server.end();
-        let said = line + &server.log();
+        self.end();
+        let said = line + &self.log();
         let said = said.trim();
         let evidence = if said.is_empty() { "it said nothing".to_owned() } else { said.to_owned() };
         Err(DriverError::NotReady { evidence })
+    }
+
+    /// The directory of its tables, if it keeps them.
+    pub(super) fn data(&self) -> Option<&Path> {
+        self.data.as_ref().map(TempDir::path)
+    }
+
+    /// The number of its process.
+    pub(super) fn process_id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(super) fn url(&self) -> &ServerUrl {

@@ -205,6 +205,29 @@ fn values_of_any_length_are_measured_and_durable_writes_too() {
     assert!(single.status.success(), "{}", String::from_utf8_lossy(&single.stderr));
 }
 
+#[test]
+fn killed_servers_come_back_from_snapshots_and_logs() {
+    for shape in [["--values", "fixed", "--value-size", "8"], ["--values", "blocks", "--value-size", "128"]] {
+        let (place, results) = (Place::new(), directory());
+        let [json, data] = ["results.json", "data"].map(|name| results.path().join(name));
+        let files = ["--json", json.to_str().expect("a text"), "--data", data.to_str().expect("a text")];
+        let size = ["--keys", "20000", "--log-size", "3M", "--runs", "2"];
+        let output = place.run_other("recovery", &[&shape[..], &size, &files].concat());
+        let shown = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(shown.contains("snapshot: 20,000 pairs in ") && shown.contains("\nlog: "), "{shown}");
+        assert_eq!(std::fs::read_dir(&data).expect("it is there").count(), 0, "a server left its data");
+        let record = &records(&json)[0];
+        let stages = record["stages"].as_array().expect("stages");
+        let names: Vec<_> = stages.iter().map(|stage| stage["stage"].as_str().expect("a name")).collect();
+        assert_eq!(names, ["empty", "loaded", "logged"]);
+        assert!(number(&stages[1], "snapshot_bytes") > 20_000.0 * 16.0, "{record}");
+        assert!(number(&stages[2], "log_bytes") >= f64::from(3 << 20), "{record}");
+        assert!(number(&stages[2], "records") > 0.0 && number(&stages[1], "records") == 0.0, "{record}");
+        assert!(stages.iter().all(|stage| stage["starts"].as_array().expect("starts").len() == 2));
+    }
+}
+
 /// A server's certificate, which is its clients', too: arguments for either side, with files in `directory`.
 #[test]
 fn values_in_leaves_are_measured_beside_those_in_blocks() {

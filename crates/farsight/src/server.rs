@@ -36,6 +36,7 @@ pub struct ServerBuilder {
     allow_plaintext: bool,
     waiting: Waiting,
     data: Option<(PathBuf, Ack)>,
+    snapshot_bytes: Option<u64>,
     options: NodeOptions,
 }
 
@@ -87,6 +88,7 @@ impl Server {
             allow_plaintext: false,
             waiting: Waiting::default(),
             data: None,
+            snapshot_bytes: None,
             options: NodeOptions::default(),
         }
     }
@@ -227,6 +229,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Snapshots begin when the log has grown by so many bytes ([`ServerBuilder::data`]), and a restart may
+    /// have to read as many. Default: 256 MiB.
+    pub fn snapshot_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_bytes = Some(bytes);
+        self
+    }
+
     /// The users that may connect, instead of this process's own.
     pub fn allowed_uids(mut self, uids: impl IntoIterator<Item = u32>) -> Self {
         self.allowed_uids = Some(uids.into_iter().collect());
@@ -255,7 +264,9 @@ impl ServerBuilder {
         options.memory_limit_bytes = options.memory_limit_bytes.or_else(process::default_memory_limit_bytes);
         if let Some((directory, ack)) = &self.data {
             let disk = RealDisk::make(directory).map_err(farsight_node::StartError::Data)?;
-            options.data = Some(DataOptions { ack: *ack, ..DataOptions::new(Arc::new(disk)) });
+            let data = DataOptions::new(Arc::new(disk));
+            let snapshot_bytes = self.snapshot_bytes.unwrap_or(data.snapshot_bytes);
+            options.data = Some(DataOptions { ack: *ack, snapshot_bytes, ..data });
         }
         let connect = self.connect_options();
         let listening = self.listen_at_all()?;

@@ -4,6 +4,7 @@ mod change;
 mod inserts;
 mod mixes;
 mod model;
+mod recovery;
 mod simulated;
 mod values;
 
@@ -118,6 +119,7 @@ enum Action {
     Model(model::Model),
     Mixes(mixes::Mixes),
     Values(values::ValueLengths),
+    Recovery(recovery::Recovery),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -306,6 +308,9 @@ struct PinnedServer {
     /// When it acknowledges writes then
     #[arg(long, value_enum, default_value = "durable")]
     ack: AckName,
+    /// Bytes of log after which it makes snapshots then
+    #[arg(long)]
+    snapshot_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, ValueEnum)]
@@ -390,6 +395,7 @@ impl Bench {
             Some(Action::Model(model)) => model.run(),
             Some(Action::Mixes(mixes)) => mixes.run(),
             Some(Action::Values(values)) => values.run(),
+            Some(Action::Recovery(recovery)) => recovery.run(),
             Some(Action::Server(server)) => server.run(),
             Some(Action::FillCache(fill)) => fill.run(),
         }
@@ -579,10 +585,15 @@ pub(super) fn cancellation() -> Result<Cancellation> {
 
 /// This program as a server, for clients of this host or over `network`.
 fn server_command(network: Option<ServerUrl>, placement: &Placement) -> Result<ServerCommand> {
+    command_on(placement.server_core(), network)
+}
+
+/// This program as a server on this core, or on all.
+fn command_on(core: Option<usize>, network: Option<ServerUrl>) -> Result<ServerCommand> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let own_pid = std::process::id().to_string();
     let mut arguments: Vec<String> = ["bench", "server", "--parent", &own_pid].map(str::to_owned).into();
-    if let Some(core) = placement.server_core() {
+    if let Some(core) = core {
         arguments.extend(["--core".to_owned(), core.to_string()]);
     }
     Ok(ServerCommand { program, arguments, network, data: None })
@@ -623,8 +634,9 @@ impl PinnedServer {
         };
         let settings = Settings::at(self.socket.clone(), self.listen);
         let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
-        let (data, ack) = (self.data, self.ack);
-        let served = Serve { settings, prefault, train, data, ack, trusted, lease: None }.serve(guarded);
+        let Self { data, ack, snapshot_bytes, .. } = self;
+        let served = Serve { settings, prefault, train, data, ack, snapshot_bytes, trusted, lease: None };
+        let served = served.serve(guarded);
         // A failure is told in a file there, to the benchmark if it lives. Where nobody reads that this is
         // ready, its end has begun: the kernel closes what it had open before it leaves its children.
         let is_unread = served.as_ref().is_err_and(error_text::is_broken_pipe);

@@ -75,6 +75,9 @@ pub(crate) struct Serve {
     /// When writes are acknowledged, with --data
     #[arg(long, value_enum, value_name = "WHEN", default_value = "durable", requires = "data")]
     pub(crate) ack: AckName,
+    /// Bytes of log after which snapshots are made, in benchmarks.
+    #[arg(skip)]
+    pub(crate) snapshot_bytes: Option<u64>,
     #[command(flatten)]
     pub(crate) trusted: TrustedServers,
     /// How long a client may hold a lock that others wait for, before it is fenced: 10ms to 60s [default: 5s
@@ -186,7 +189,7 @@ impl Serve {
 
     /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
     fn start(self, signals: &mut Signals) -> Result<Option<Server>> {
-        let Self { settings, prefault, lease, data, ack, .. } = self;
+        let Self { settings, prefault, lease, data, ack, snapshot_bytes, .. } = self;
         let table_bytes = settings.memory.unwrap_or(u64::MAX);
         let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
         let style = ProgressStyle::with_template(
@@ -199,6 +202,9 @@ impl Serve {
         }
         if let Some(data) = data {
             builder = builder.data(data, ack.into());
+        }
+        if let Some(bytes) = snapshot_bytes {
+            builder = builder.snapshot_bytes(bytes);
         }
         let mut is_ended = false;
         let started = builder.start_reporting(|taken_bytes| {
