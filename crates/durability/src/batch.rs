@@ -3,11 +3,12 @@
 use farsight_layout::value_block::RecordKind;
 
 use crate::Record;
+use crate::catalogue::key_word;
 
-/// Bytes from which on a batch takes no more.
-const FULL_BYTES: usize = 256 << 10;
-/// Records that a batch takes at most.
-const FULL_RECORDS: usize = 4096;
+/// Bytes from which on a batch of the log takes no more.
+const FULL_BYTES: usize = 32 << 20;
+/// Records that such a batch takes at most. Tests have short logs, and want several batches.
+const FULL_RECORDS: usize = if cfg!(debug_assertions) { 64 } else { 1 << 19 };
 
 /// Records in their order, with keys and values of their own.
 #[derive(Clone, Default, Debug)]
@@ -15,17 +16,29 @@ pub struct RecordBatch {
     heads: Vec<Head>,
     /// Key and value of each, one behind the other.
     bytes: Vec<u8>,
+    /// Room to move heads.
+    moved: Vec<Head>,
 }
 
+/// What is sorted: it has all but the value.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    table: u32,
-    kind: RecordKind,
+    /// The key, or its first bytes.
+    key: [u8; 8],
     version: u64,
-    /// Where key and value begin, and where the value ends.
-    begin: usize,
-    key_bytes: usize,
-    end: usize,
+    table: u32,
+    /// Where the key begins, and the value behind it.
+    begin: u32,
+    value_bytes: u32,
+    key_bytes: u16,
+    kind: RecordKind,
+}
+
+impl Head {
+    /// Table and key.
+    fn place(&self) -> u128 {
+        u128::from(self.table) << 64 | u128::from(u64::from_le_bytes(self.key))
+    }
 }
 
 /// A record that was found, and checked.
@@ -45,27 +58,144 @@ impl RecordBatch {
     /// The records.
     pub fn iter(&self) -> impl Iterator<Item = RecoveredRecord<'_>> {
         self.heads.iter().map(|head| {
-            let (key, value) = self.bytes[head.begin..head.end].split_at(head.key_bytes);
-            let value = (head.kind == RecordKind::Pair).then_some(value);
+            let value_begin = head.begin as usize + usize::from(head.key_bytes);
+            let value = || &self.bytes[value_begin..value_begin + head.value_bytes as usize];
+            // A key that is whole in its head is read there, for the bytes may be far from those before.
+            let is_whole = usize::from(head.key_bytes) == head.key.len();
+            let key = if is_whole { &head.key } else { &self.bytes[head.begin as usize..value_begin] };
+            let value = (head.kind == RecordKind::Pair).then(value);
             RecoveredRecord { table: head.table, version: head.version, key, value }
         })
     }
 
     pub(crate) fn push(&mut self, record: Record<'_>) {
         let Record { table, kind, block } = record;
-        let begin = self.bytes.len();
+        let begin = u32::try_from(self.bytes.len()).expect("a batch of a frame, or of less than FULL_BYTES");
         self.bytes.extend_from_slice(block.key());
         self.bytes.extend_from_slice(block.value());
-        let key_bytes = block.key().len();
-        let end = self.bytes.len();
-        self.heads.push(Head { table, kind, version: block.version(), begin, key_bytes, end });
+        let lengths = (u16::try_from(block.key().len()), u32::try_from(block.value().len()));
+        let (Ok(key_bytes), Ok(value_bytes)) = lengths else { panic!("lengths of a block: {lengths:?}") };
+        let key = key_word(block.key()).to_le_bytes();
+        let version = block.version();
+        self.heads.push(Head { key, version, table, begin, value_bytes, key_bytes, kind });
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.heads.len() >= FULL_RECORDS || self.bytes.len() >= FULL_BYTES
     }
 
+    /// Takes all records out. The memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.bytes.clear();
+    }
+
+    /// Leaves of each key what counts in the end: the record of the greatest version, and of two the first.
+    /// Then removals come first, for they make room, and both kinds are in the order of tables and keys.
+    ///
+    /// Keys of other than eight bytes, of which no table has any, leave the batch as it is.
+    pub(crate) fn keep_newest(&mut self) {
+        let Self { heads, moved, .. } = self;
+        if heads.iter().any(|head| usize::from(head.key_bytes) != head.key.len()) {
+            return;
+        }
+        heads.sort_unstable_by_key(|head| (head.place(), head.begin));
+        heads.dedup_by(|next, kept| {
+            let is_same = next.place() == kept.place();
+            let is_newer = next.version > kept.version;
+            #[cfg(injected)]
+            let is_newer = is_newer && !crate::injected::OLDEST_KEPT.is_injected();
+            if is_same && is_newer {
+                *kept = *next;
+            }
+            is_same
+        });
+        if heads.iter().any(|head| head.kind == RecordKind::Removal) {
+            let of_kind = |kind| heads.iter().filter(move |head| head.kind == kind).copied();
+            moved.clear();
+            moved.extend(of_kind(RecordKind::Removal));
+            moved.extend(of_kind(RecordKind::Pair));
+            std::mem::swap(heads, moved);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.heads.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use farsight_base::prng::SplitMix64;
+
+    use super::*;
+    use crate::{Frame, FrameWriter};
+
+    /// A record as it is told: table, key, version, and the value of a pair.
+    type Told = (u32, Vec<u8>, u64, Option<Vec<u8>>);
+
+    fn batch(records: &[Told]) -> RecordBatch {
+        let mut frame = FrameWriter::default();
+        for (table, key, version, value) in records {
+            let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
+            let value = value.as_deref().unwrap_or_default();
+            frame.push(*table, kind, *version, key, value).expect("short");
+        }
+        let (bytes, _) = frame.seal(1, 1, 1, 0);
+        let mut batch = RecordBatch::default();
+        let visited: Result<(), _> = Frame::parse(bytes).expect("a frame").visit(|record| {
+            batch.push(record);
+            Ok::<_, ()>(())
+        });
+        visited.expect("records");
+        batch
+    }
+
+    fn told(batch: &RecordBatch) -> Vec<Told> {
+        let of = |record: RecoveredRecord<'_>| {
+            (record.table, record.key.to_vec(), record.version, record.value.map(<[u8]>::to_vec))
+        };
+        batch.iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_newest_record_of_each_key_stays_and_removals_come_first() {
+        let mut random = SplitMix64::fresh();
+        for _ in 0..200 {
+            let records: Vec<Told> = (1..=random.below(100))
+                .map(|version| {
+                    let key = [0, 1, u64::MAX, 256, random.next_u64()][random.below(5) as usize];
+                    let value = vec![version as u8; random.below(20) as usize];
+                    let value = (random.below(3) > 0).then_some(value);
+                    (random.below(3) as u32, key.to_le_bytes().to_vec(), version, value)
+                })
+                .collect();
+            let mut batch = batch(&records);
+            assert_eq!(told(&batch), records, "as they came");
+            batch.keep_newest();
+            let newest: BTreeMap<_, _> = records
+                .iter()
+                .map(|record| ((record.0, u64::from_le_bytes(record.1[..].try_into().expect("8 B"))), record))
+                .collect();
+            let of_kind = |is_pair| newest.values().filter(move |record| record.3.is_some() == is_pair);
+            let expected: Vec<Told> =
+                of_kind(false).chain(of_kind(true)).map(|record| (*record).clone()).collect();
+            assert_eq!(told(&batch), expected, "of {records:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_records_of_a_version_the_first_stays_and_other_keys_are_left_alone() {
+        let key = 7_u64.to_le_bytes().to_vec();
+        let of_version = |version: u64, value: u8| (1, key.clone(), version, Some(vec![value]));
+        let mut two = batch(&[of_version(5, 1), of_version(5, 2), of_version(4, 3)]);
+        two.keep_newest();
+        assert_eq!(told(&two), [of_version(5, 1)]);
+        let short = [of_version(1, 1), (1, b"key".to_vec(), 2, None), of_version(3, 2)];
+        let mut left_alone = batch(&short);
+        left_alone.keep_newest();
+        assert_eq!(told(&left_alone), short);
     }
 }

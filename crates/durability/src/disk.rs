@@ -122,7 +122,13 @@ pub trait DiskFile: Send + Sync {
 
 /// All bytes of a file.
 pub(crate) fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; file.length_bytes()? as usize];
-    file.read_at(0, &mut bytes)?;
+    let mut bytes = Vec::new();
+    read_all_into(file, &mut bytes)?;
     Ok(bytes)
+}
+
+/// The same, in the place of what stands in `bytes`.
+pub(crate) fn read_all_into(file: &dyn DiskFile, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.resize(file.length_bytes()? as usize, 0);
+    file.read_at(0, bytes)
 }

@@ -15,6 +15,8 @@ farsight_base::bugs! {
     VERSION_REUSED = "VersionReused";
     /// A backup does not look whether its catalogue still counts.
     CATALOGUE_READ_ONCE = "CatalogueReadOnce";
+    /// Of the records of a key in a batch of the log, recovery keeps the oldest.
+    OLDEST_KEPT = "OldestKept";
     /// Recovery looks for nothing valid behind a damaged frame.
     MIDDLE_CUT = "MiddleCut";
 }

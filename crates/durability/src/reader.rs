@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::{Disk, SECTOR_BYTES, read_all};
+use crate::disk::{Disk, SECTOR_BYTES, read_all_into};
 use crate::error::disk_error;
 use crate::frame::{FrameFault, RecordFault};
 use crate::segment::{HeaderFault, LogPosition, SegmentHeader, file_name, number_of};
@@ -92,14 +92,15 @@ pub(crate) fn read_segments(
     let segments: BTreeSet<u64> = numbers.collect();
     let last = segments.last().copied().unwrap_or(first.saturating_sub(1));
     let mut end = LogEnd { segment: first.saturating_sub(1), ..LogEnd::default() };
-    let mut suspect = None;
+    let (mut suspect, mut bytes) = (None, Vec::new());
     for number in first..=last {
         if !segments.contains(&number) {
             let why = "the log goes on behind it, or begins with it";
             return Err(DurabilityError::Missing { file: disk.place(&file_name(number)), why });
         }
-        let mut reader = Reader::open(disk, number, number == last)?;
+        let mut reader = Reader::open(disk, number, number == last, bytes)?;
         suspect = reader.read(&mut end, suspect, number == first, &mut visit)?;
+        bytes = reader.bytes;
     }
     Ok((end, suspect))
 }
@@ -113,11 +114,17 @@ struct Reader {
 }
 
 impl Reader {
-    fn open(disk: &dyn Disk, number: u64, is_last: bool) -> Result<Self, DurabilityError> {
+    /// Reads the segment's file. `bytes` is room for it, from the segment before.
+    fn open(
+        disk: &dyn Disk,
+        number: u64,
+        is_last: bool,
+        mut bytes: Vec<u8>,
+    ) -> Result<Self, DurabilityError> {
         let name = file_name(number);
         let place = disk.place(&name);
-        let read = disk.open(&name).and_then(|file| read_all(&*file));
-        let bytes = read.map_err(disk_error("reading", place.clone()))?;
+        let read = disk.open(&name).and_then(|file| read_all_into(&*file, &mut bytes));
+        read.map_err(disk_error("reading", place.clone()))?;
         Ok(Self { name, place, number, is_last, bytes })
     }
 

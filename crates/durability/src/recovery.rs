@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use crate::disk::SECTOR_BYTES;
@@ -23,8 +23,11 @@ use crate::piece_readers::{FrameToCome, PieceReaders};
 use crate::snapshot::{PieceChain, PieceFile};
 use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, SnapshotPiece, Store, read_log};
 
-/// Batches that were read and not taken in yet, at most.
+/// Frames of pieces that were read and not taken in yet, at most.
 const WAITING_MAX: usize = 8;
+/// Batches of the log that were read and not taken in yet, at most. They are large: another is taken in, and
+/// another filled.
+const LOG_WAITING_MAX: usize = 1;
 
 /// What is told of the tables.
 pub trait Recovering: Send {
@@ -46,7 +49,8 @@ pub trait Recovering: Send {
     /// Ends the recovery.
     fn end_of_pairs(&mut self) -> Result<(), DurabilityError>;
 
-    /// Records of the log.
+    /// Records of the log: of each key the newest of those that were read together, in the order of tables
+    /// and keys, removals first.
     ///
     /// # Errors
     /// Ends the recovery.
@@ -72,7 +76,8 @@ enum Told {
     Frame(FrameToCome),
     EndOfPiece,
     EndOfPairs,
-    Records(RecordBatch),
+    /// The log, whose batches are given back to be filled again.
+    Log(Receiver<RecordBatch>, Sender<RecordBatch>),
 }
 
 /// Tells `into` all that the directory says, from a thread of its own.
@@ -87,8 +92,7 @@ pub fn recover(store: &Store, into: &mut dyn Recovering) -> Result<Recovered, Du
         let taking = thread.spawn_scoped(scope, move || taking.take_in(&receiver));
         let taking = taking.map_err(disk_error("starting a thread for", store.disk().place("")))?;
         let readers = PieceReaders::start(scope, &**store.disk());
-        let read = readers
-            .and_then(|readers| Reading { store, sender, readers, batch: RecordBatch::default() }.read());
+        let read = readers.and_then(|readers| Reading { store, sender, readers }.read());
         let taken = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
         let (of_pairs, mut recovered) = taken.and_then(|of_pairs| Ok((of_pairs, read?)))?;
         for (table, version) in of_pairs {
@@ -144,7 +148,12 @@ impl<'r> Taking<'r> {
                 file.check_end(&chain)
             }
             Told::EndOfPairs => self.into.end_of_pairs(),
-            Told::Records(batch) => self.into.records(&batch),
+            Told::Log(batches, taken) => batches.iter().try_for_each(|batch| {
+                self.into.records(&batch)?;
+                // The reader may be at the end.
+                _ = taken.send(batch);
+                Ok(())
+            }),
         })?;
         Ok(self.version_max)
     }
@@ -169,12 +178,19 @@ struct Reading<'s> {
     store: &'s Store,
     sender: SyncSender<Told>,
     readers: PieceReaders,
+}
+
+/// A log on its way to the tables.
+struct LogTeller {
+    batches: SyncSender<RecordBatch>,
+    /// Those that were taken in.
+    taken: Receiver<RecordBatch>,
     /// What was read last, and not told.
     batch: RecordBatch,
 }
 
 impl Reading<'_> {
-    fn read(mut self) -> Result<Recovered, DurabilityError> {
+    fn read(self) -> Result<Recovered, DurabilityError> {
         let catalogue = self.store.catalogue();
         let mut version_max = BTreeMap::new();
         for (number, table) in &catalogue.tables {
@@ -187,7 +203,7 @@ impl Reading<'_> {
             }
             self.tell(Told::EndOfPairs)?;
         }
-        let mut records = 0;
+        let (mut records, mut log) = (0, self.begin_log()?);
         let end = read_log(&**self.store.disk(), catalogue.first_segment, |position, record| {
             let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
             if !table.needs(position, record.block.key()) {
@@ -196,13 +212,13 @@ impl Reading<'_> {
             records += 1;
             #[cfg(injected)]
             if crate::injected::VERSION_REUSED.is_injected() {
-                return self.push(record);
+                return log.push(record);
             }
             let greatest = version_max.entry(record.table).or_insert(0);
             *greatest = record.block.version().max(*greatest);
-            self.push(record)
+            log.push(record)
         })?;
-        self.flush()?;
+        log.flush()?;
         Ok(Recovered { end, records, version_max })
     }
 
@@ -219,6 +235,19 @@ impl Reading<'_> {
         self.tell(Told::EndOfPiece)
     }
 
+    fn begin_log(&self) -> Result<LogTeller, DurabilityError> {
+        let (batches, told) = sync_channel(LOG_WAITING_MAX);
+        let (give_back, taken) = channel();
+        self.tell(Told::Log(told, give_back))?;
+        Ok(LogTeller { batches, taken, batch: RecordBatch::default() })
+    }
+
+    fn tell(&self, told: Told) -> Result<(), DurabilityError> {
+        self.sender.send(told).map_err(|_| nobody_takes())
+    }
+}
+
+impl LogTeller {
     fn push(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
         self.batch.push(record);
         if self.batch.is_full() { self.flush() } else { Ok(()) }
@@ -228,13 +257,15 @@ impl Reading<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::take(&mut self.batch);
-        self.tell(Told::Records(batch))
+        self.batch.keep_newest();
+        let mut next = self.taken.try_recv().unwrap_or_default();
+        next.clear();
+        let batch = std::mem::replace(&mut self.batch, next);
+        self.batches.send(batch).map_err(|_| nobody_takes())
     }
+}
 
-    fn tell(&self, told: Told) -> Result<(), DurabilityError> {
-        // Nobody hears this error: what ended the taking in is told in its place.
-        let why = "recovery has ended";
-        self.sender.send(told).map_err(|_| DurabilityError::Poisoned { why: why.into() })
-    }
+/// Nobody hears this error: what ended the taking in is told in its place.
+fn nobody_takes() -> DurabilityError {
+    DurabilityError::Poisoned { why: "recovery has ended".into() }
 }

@@ -128,6 +128,11 @@ mod injected {
     }
 
     #[test]
+    fn an_oldest_record_that_is_kept() {
+        assert_found(&injected::OLDEST_KEPT, crash_everywhere_again);
+    }
+
+    #[test]
     fn a_middle_that_is_cut() {
         assert_found(&injected::MIDDLE_CUT, damage::any_bit);
     }

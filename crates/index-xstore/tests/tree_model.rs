@@ -210,3 +210,22 @@ fn an_emptied_tree_keeps_few_leaves_and_grows_again() {
     fixture.insert_all(&keys);
     assert_eq!(fixture.check_structure().len(), keys.len());
 }
+
+#[test]
+fn leaves_of_a_run_are_those_of_its_keys() {
+    let mut random = SplitMix64::fresh();
+    let keys: Vec<u64> = (0..40_000).map(|key| key * 1_000_003).collect();
+    let fixture = Fixture::loaded(8, 8_000, &keys);
+    let (mut one_by_one, mut run) = (Vec::new(), Vec::new());
+    for count in [0, 1, 7, 64, 1000] {
+        let mut keys: Vec<u64> = (0..count).map(|_| random.below(41_000 * 1_000_003)).collect();
+        keys.extend([0, u64::MAX]);
+        // In any order, and ascending.
+        for _ in 0..2 {
+            fixture.tree.leaves_of(&keys, &mut one_by_one);
+            fixture.tree.leaves_of_run(&keys, &mut run);
+            assert_eq!(run, one_by_one, "of {keys:?}");
+            keys.sort_unstable();
+        }
+    }
+}

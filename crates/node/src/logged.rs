@@ -17,6 +17,9 @@ pub trait LoggedTable: Send + Sync {
     /// Where these keys are or belong, as hints.
     fn leaves_of(&self, keys: &[u64], hints: &mut Vec<LeafNumber>);
 
+    /// The same, sooner where the keys ascend. Asks for what [`LoggedTable::prefetch`] reads.
+    fn leaves_of_run(&self, keys: &[u64], hints: &mut Vec<LeafNumber>);
+
     /// Asks for the memory that looks at these entries touch, and then their writes.
     fn prefetch(&self, entries: &[WriteEntry<'_>]);
 

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::local_host::{LocalClient, LocalHost};
+use common::stepped::SteppedNode;
 use common::talk::{create_at, definition, value_of};
 use durable_program::Program;
 use farsight_base::LeafNumber;
@@ -18,8 +19,9 @@ use farsight_durability::disk::{Disk, Fault, SimulatedDisk};
 use farsight_index::EngineKind;
 use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions};
 use farsight_protocol::{
-    Ack, ControlRequest, ErrorCode, NodeHello, NodeLife, NodeLives, PoolPlace, TableDefinition, TableId,
-    TableInfo, ValueKind, WriteOperation, WriteOutcome,
+    Ack, ControlRequest, ErrorCode, NodeHello, NodeLife, NodeLives, PoolPlace, Reply, Request,
+    TableDefinition, TableId, TableInfo, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation,
+    WriteOutcome,
 };
 
 /// Programs of a run that crash at each operation of the disk.
@@ -70,6 +72,56 @@ fn tables_come_back_with_names_numbers_pairs_and_versions() {
     let put = client.put(&first, &[14]);
     let greatest = before[0].0.iter().map(|(_, version, _)| *version).max().expect("pairs");
     assert!(matches!(put[..], [WriteOutcome::Inserted(version)] if version > greatest + 1), "{put:?}");
+}
+
+/// What longer values need is what others give back that became shorter before. A restart that takes the keys
+/// in their order comes to the longer ones first.
+#[test]
+fn values_that_grow_into_what_others_gave_back_come_back() {
+    const SHORT: usize = 100;
+    const LONG: usize = 4000;
+    let disk = SimulatedDisk::default();
+    let data = DataOptions::new(Arc::new(disk.clone()));
+    let options =
+        |data| NodeOptions { table_memory_bytes: 2 << 20, data: Some(data), ..NodeOptions::default() };
+    let mut node = SteppedNode::start(&options(data));
+    let values = ValueKind::blocks(LONG as u32);
+    let table = node.create(TableDefinition { values, ..definition("blocks", 8) });
+    let put = |node: &mut SteppedNode, key: u64, bytes: usize| {
+        let (mut frame, value) = (Vec::new(), value_of(key + bytes as u64, bytes));
+        Request::begin_write_values(&mut frame, table.id, WriteOperation::Put, 1);
+        ValueEntries::push(&mut frame, WriteEntry { key, hint: LeafNumber::NONE, value: &value });
+        let reply = node.call(&frame);
+        let mut outcomes =
+            Reply::decode(&reply).expect("a reply").expect("an answer").outcomes(1).expect("one");
+        let outcome = outcomes.next().expect("one").expect("an outcome").outcome;
+        matches!(outcome, WriteOutcome::Inserted(_) | WriteOutcome::Replaced(_))
+    };
+    // Short blocks have memory of their own.
+    assert!((0..20).all(|key| put(&mut node, key, SHORT)));
+    let long = (1000..3000).find(|key| !put(&mut node, *key, LONG)).expect("its memory ends") - 1;
+    assert!(long > 1010, "{long}");
+    let mut frame = Vec::new();
+    Request::begin_write(&mut frame, table.id, WriteOperation::Remove, 1, 0);
+    WriteEntries::push(&mut frame, WriteEntry { key: long, hint: LeafNumber::NONE, value: &[] });
+    assert!(Reply::decode(&node.call(&frame)).expect("a reply").is_ok());
+    let count = (long - 1000).min(20);
+    for key in 0..count {
+        for (key, bytes) in [(long - 1 - key, SHORT), (key, LONG - 1)] {
+            // What was given back may be in use a moment later.
+            let is_put = (0..100).any(|_| {
+                node.rest(Duration::from_millis(10));
+                put(&mut node, key, bytes)
+            });
+            assert!(is_put, "key {key}, {bytes} B");
+        }
+    }
+    let all = || (0..long).filter(|key| *key < count || *key >= 1000);
+    let before: Vec<_> = all().map(|key| node.stored(&table, key)).collect();
+    let data = DataOptions::new(Arc::new(disk.crash(1)));
+    let mut node = SteppedNode::start(&options(data));
+    let after: Vec<_> = all().map(|key| node.stored(&table, key)).collect();
+    assert!(after == before, "other pairs");
 }
 
 /// A snapshot that began while a table was empty ends after the table's bulk load.

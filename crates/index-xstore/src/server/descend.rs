@@ -19,6 +19,8 @@ use super::tree::XTree;
 pub(super) const BATCH_MAX: usize = 64;
 /// Levels from the bottom whose nodes are prefetched: those above are few enough to stay in the cache.
 const PREFETCHED_LEVELS: u32 = 2;
+/// Nodes that are prefetched behind the one to which a run of keys has come.
+const NODES_AHEAD: usize = 2;
 
 /// The end of a descent.
 #[derive(Clone, Copy)]
@@ -45,6 +47,12 @@ impl DescentStep<'_> {
         self.node.child(self.node.child_index(key))
     }
 
+    /// True if the node has a child behind the one that covers `key`.
+    #[inline]
+    fn is_below_last(&self, key: u64) -> bool {
+        self.node.child_index(key) < self.node.separator_count()
+    }
+
     #[inline]
     fn arrive(&self, key: u64) -> Option<DescentEnd> {
         let leaf = LeafNumber(self.child_of(key));
@@ -69,12 +77,7 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     fn try_descend(&self, key: u64) -> Option<DescentEnd> {
-        let mut step = self.begin_at_root()?;
-        while step.node.level() > 0 {
-            let child = step.child_of(key);
-            step = self.step_to(step, child)?;
-        }
-        step.arrive(key)
+        self.lowest_over(key)?.arrive(key)
     }
 
     #[inline]
@@ -95,6 +98,55 @@ impl<F: LeafFormat> XTree<F> {
         let node = self.arena.node(child)?;
         let version = node.begin_read()?;
         from.node.is_unchanged(from.version).then_some(DescentStep { number: child, node, version })
+    }
+
+    /// The lowest inner node over `key`; `None` where a node changed on the way.
+    fn lowest_over(&self, key: u64) -> Option<DescentStep<'_>> {
+        self.lowest_over_run(key, |_, _| {})
+    }
+
+    /// The same; `above` is told each step on the way, and which child is taken there.
+    #[inline]
+    fn lowest_over_run<'t>(
+        &'t self,
+        key: u64,
+        above: impl Fn(DescentStep<'t>, usize),
+    ) -> Option<DescentStep<'t>> {
+        let mut step = self.begin_at_root()?;
+        while step.node.level() > 0 {
+            let index = step.node.child_index(key);
+            above(step, index);
+            step = self.step_to(step, step.node.child(index))?;
+        }
+        Some(step)
+    }
+
+    /// Asks for the nodes behind a child: a run comes to them next.
+    fn prefetch_behind(&self, step: DescentStep<'_>, index: usize) {
+        let behind = index + 1..(index + 1 + NODES_AHEAD).min(step.node.child_count());
+        let nodes = behind.filter_map(|index| self.arena.node(step.node.child(index)));
+        nodes.for_each(Node::prefetch);
+    }
+
+    /// The leaves to which `keys` belong, as hints. Neighbours share one way down where they ascend: a key
+    /// below the last separator of the node over the key before belongs to that node, too. Asks for the
+    /// lines of the leaves' keys.
+    pub fn leaves_of_run(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
+        hints.clear();
+        let (mut lowest, mut before) = (None, 0);
+        hints.extend(keys.iter().map(|key| {
+            let shared = lowest.filter(|step: &DescentStep<'_>| before <= *key && step.is_below_last(*key));
+            let anew = || self.lowest_over_run(*key, |step, index| self.prefetch_behind(step, index));
+            let step = shared.or_else(anew);
+            let end = step.and_then(|step| step.arrive(*key));
+            // What has changed is looked for anew.
+            (lowest, before) = (step.filter(|_| end.is_some()), *key);
+            let leaf = end.map_or(LeafNumber::NONE, |end| end.leaf);
+            if let Some(block) = self.slab.block(leaf) {
+                self.format.prefetch_keys(block);
+            }
+            leaf
+        }));
     }
 
     /// Goes down for all `keys` together. A route is missing where a node changed on the way.

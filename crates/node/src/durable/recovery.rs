@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use farsight_base::LeafNumber;
 use farsight_base::report::report;
+use farsight_base::words::prefetch;
 use farsight_durability::{
     CatalogueTable, DurabilityError, Log, RecordBatch, Recovered, RecoveredRecord, Recovering, recover,
 };
@@ -11,14 +13,14 @@ use farsight_protocol::{Ack, ErrorCode, ServerError, TableId, TableLayout, Write
 
 use super::{Sequencer, Snapshots};
 use crate::NodeState;
-use crate::logged::VersionedLoad;
+use crate::logged::{LoggedTable, VersionedLoad};
 use crate::table::Table;
 
 /// Versions left out at a start where a life before has acknowledged writes before they were durable: clients
 /// may have seen as many that are lost.
 const VERSIONS_LOST_MAX: u64 = 1 << 24;
-/// Records whose keys are looked for together.
-const AHEAD: usize = 32;
+/// Records whose keys are looked for together, while as many are applied.
+const AHEAD: usize = 64;
 
 impl NodeState {
     /// Finds the tables of the node's directory of data, if it has one, and returns what writes them from now
@@ -123,50 +125,106 @@ impl Recovering for RecoveredTables<'_> {
     }
 
     fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
-        let records: Vec<RecoveredRecord<'_>> = batch.iter().collect();
-        for records in records.chunk_by(|one, next| one.table == next.table) {
-            let number = records[0].table;
-            if let Some(durable) = &self.state.durable {
-                durable.touched.mark(number, records.iter().map(|record| key_of(record.key)));
-            }
-            self.apply(number, records).map_err(|error| refused(&format!("number {number}"), &error))?;
+        let mut records = batch.iter().peekable();
+        while let Some(number) = records.peek().map(|record| record.table) {
+            let of_table = std::iter::from_fn(|| records.next_if(|record| record.table == number));
+            self.apply(number, of_table).map_err(|error| refused(&format!("number {number}"), &error))?;
         }
         Ok(())
     }
 }
 
+/// Records whose leaves were looked for.
+#[derive(Default)]
+struct Sought<'b> {
+    records: Vec<RecoveredRecord<'b>>,
+    entries: Vec<WriteEntry<'static>>,
+}
+
 impl RecoveredTables<'_> {
-    /// Applies records of one table, whose memory is prefetched some ahead.
-    fn apply(&self, number: u32, records: &[RecoveredRecord<'_>]) -> Result<(), ServerError> {
+    /// Applies records of one table. Meanwhile the memory of those that come next is on its way.
+    fn apply<'b>(
+        &self,
+        number: u32,
+        mut records: impl Iterator<Item = RecoveredRecord<'b>>,
+    ) -> Result<(), ServerError> {
         let table = self.state.tables.get(TableId(number))?;
         let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
         let (mut keys, mut hints) = (Vec::new(), Vec::new());
-        let (mut entries, mut writes) = (Vec::new(), Vec::new());
-        for records in records.chunks(AHEAD) {
+        let (mut sought, mut next, mut late) = (Sought::default(), Sought::default(), Vec::new());
+        loop {
+            next.records.clear();
+            next.records.extend(records.by_ref().take(AHEAD));
             keys.clear();
-            keys.extend(records.iter().map(|record| key_of(record.key)));
-            logged.leaves_of(&keys, &mut hints);
-            entries.clear();
+            keys.extend(next.records.iter().map(|record| key_of(record.key)));
+            logged.leaves_of_run(&keys, &mut hints);
+            next.entries.clear();
             let places = keys.iter().zip(&hints);
-            entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
-            logged.prefetch(&entries);
-            writes.clear();
-            for (RecoveredRecord { version, value, .. }, entry) in records.iter().zip(&entries) {
-                let WriteEntry { key, hint, .. } = *entry;
-                let staged = value.map_or(Ok(None), |value| logged.stage(key, value))?;
-                let Some(staged) = staged else {
-                    writes.push(VersionedWrite { key, version: *version, value: *value, hint });
-                    continue;
-                };
-                // At once: that gives back the block before, and there may be no memory for many more.
-                let value = Some(&staged[..]);
-                logged.apply(&[VersionedWrite { key, version: *version, value, hint }], &mut |_| {})?;
+            next.entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
+            next.records.iter().filter_map(|record| record.value?.first()).for_each(prefetch);
+            if let Some(durable) = &self.state.durable {
+                durable.touched.mark(number, keys.iter().copied());
             }
-            // Of such a table's writes removals alone are left. Those of smaller versions change nothing now.
-            logged.apply(&writes, &mut |_| {})?;
+            apply_sought(logged, &sought, &mut late)?;
+            if next.records.is_empty() {
+                return apply_late(logged, late);
+            }
+            std::mem::swap(&mut sought, &mut next);
         }
-        Ok(())
     }
+}
+
+/// Applies records. Those whose values have no memory now become `late`.
+fn apply_sought<'b>(
+    logged: &dyn LoggedTable,
+    sought: &Sought<'b>,
+    late: &mut Vec<RecoveredRecord<'b>>,
+) -> Result<(), ServerError> {
+    logged.prefetch(&sought.entries);
+    let mut writes = Vec::with_capacity(AHEAD);
+    for (record, entry) in sought.records.iter().zip(&sought.entries) {
+        let (WriteEntry { key, hint, .. }, RecoveredRecord { version, value, .. }) = (*entry, *record);
+        match value.map_or(Ok(None), |value| logged.stage(key, value)) {
+            Ok(None) => writes.push(VersionedWrite { key, version, value, hint }),
+            // At once: that gives back the block before, and there may be no memory for many more.
+            Ok(Some(staged)) => {
+                let value = Some(&staged[..]);
+                logged.apply(&[VersionedWrite { key, version, value, hint }], &mut |_| {})?;
+            }
+            Err(_) => late.push(*record),
+        }
+    }
+    // Of a table of blocks removals alone are left. No other record here has one of their keys.
+    logged.apply(&writes, &mut |_| {})
+}
+
+/// Applies what had no memory, as long as each round makes some. Once all of a batch are applied, the table
+/// has what it had once before, for which there was room. On the way the longer values may come before the
+/// shorter ones that make room for them.
+fn apply_late(logged: &dyn LoggedTable, mut late: Vec<RecoveredRecord<'_>>) -> Result<(), ServerError> {
+    while !late.is_empty() {
+        let (count, mut last) = (late.len(), None);
+        let mut still = Vec::new();
+        for record in late {
+            let (key, version) = (key_of(record.key), record.version);
+            match record.value.map_or(Ok(None), |value| logged.stage(key, value)) {
+                Ok(staged) => {
+                    let value = staged.as_ref().map(|staged| &staged[..]);
+                    let write = VersionedWrite { key, version, value, hint: LeafNumber::NONE };
+                    logged.apply(&[write], &mut |_| {})?;
+                }
+                Err(error) => {
+                    last = Some(error);
+                    still.push(record);
+                }
+            }
+        }
+        late = still;
+        if let Some(error) = last.filter(|_| late.len() == count) {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// The key of a record; of other than eight bytes none is written.

@@ -24,6 +24,10 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
         self.tree.leaves_of(keys, hints);
     }
 
+    fn leaves_of_run(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
+        self.tree.leaves_of_run(keys, hints);
+    }
+
     fn prefetch(&self, entries: &[WriteEntry<'_>]) {
         self.tree.prefetch_hinted(entries);
     }
@@ -100,6 +104,10 @@ impl<F: LeafFormat + 'static> LoggedTable for Part<F> {
 impl LoggedTable for BlockPart {
     fn leaves_of(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
         self.part.leaves_of(keys, hints);
+    }
+
+    fn leaves_of_run(&self, keys: &[u64], hints: &mut Vec<LeafNumber>) {
+        self.part.leaves_of_run(keys, hints);
     }
 
     fn prefetch(&self, entries: &[WriteEntry<'_>]) {
