@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, SimulatedDisk};
-use farsight_durability::{Frame, FrameWriter, Log, LogEnd, LogOptions, SegmentHeader, read_log};
+use farsight_durability::{Frame, FrameWriter, Log, LogEnd, LogOptions, Note, SegmentHeader, read_log};
 use farsight_layout::value_block::RecordKind;
 
 use super::source::Source;
@@ -12,8 +12,8 @@ use super::source::Source;
 const SEGMENT: &str = "log-0000000000000001";
 const OPTIONS: LogOptions = LogOptions { segment_bytes: 1 << 14 };
 
-/// Bytes that are a frame are those that its records are written as. Whatever stands in a segment, recovery
-/// ends, and what it finds was written: all of it, or all before the last frame if that is damaged.
+/// Bytes that are a frame are those that its records and notes are written as. Whatever stands in a segment,
+/// recovery ends, and what it finds was written: all of it, or all before the last frame if that is damaged.
 pub(super) fn run(data: &[u8]) {
     any_frame(data);
     drop(read(&with_segment(data), |_| ()));
@@ -33,7 +33,12 @@ fn any_frame(data: &[u8]) {
         let pushed = again.push(record.table, record.kind, block.version(), block.key(), block.value());
         pushed.map(drop).map_err(|_| ())
     });
-    if visited.is_err() {
+    let Ok(mut notes) = visited else { return };
+    while let Ok((note, behind)) = Note::parse(notes) {
+        again.push_note(note);
+        notes = behind;
+    }
+    if !notes.is_empty() {
         return;
     }
     let (bytes, checksum) =
@@ -54,6 +59,11 @@ fn written(source: &mut Source<'_>) {
             let key = source.word().to_le_bytes();
             frame.push(source.half(), RecordKind::Pair, version, &key, &source.value(length)).expect("short");
             expected.push(version);
+        }
+        for _ in 0..source.below(3) {
+            let (author, sequence, reply) = (source.word(), source.word(), source.below(40));
+            let reply = source.value(reply);
+            frame.push_note(Note::Call { author, sequence, unanswered: 1, reply: &reply });
         }
         log.append(&mut frame).expect("a disk without faults");
         log.sync().expect("a disk without faults");
@@ -93,6 +103,9 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut frame = FrameWriter::default();
     frame.push(1, RecordKind::Pair, 9, &7_u64.to_le_bytes(), b"a value").expect("short");
     frame.push(2, RecordKind::Removal, 10, &8_u64.to_le_bytes(), b"").expect("short");
+    frame.push_note(Note::AllForgotten);
+    frame.push_note(Note::Author { author: 5, first_unanswered: 3 });
+    frame.push_note(Note::Call { author: 5, sequence: 3, unanswered: 1, reply: b"a reply" });
     let header = SegmentHeader { number: 1, incarnation: 1, last_number: 0, last_checksum: 0 };
     let sealed = frame.seal(1, 0, 1, 0).0.to_vec();
     vec![

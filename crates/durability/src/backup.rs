@@ -22,7 +22,7 @@ use crate::frame::FrameFault;
 use crate::reader::end_of_open_log;
 use crate::segment::{self, HeaderFault};
 use crate::store::CATALOGUE;
-use crate::{DATA_FORMAT_VERSION, DurabilityError, LogEnd, Store, snapshot};
+use crate::{DATA_FORMAT_VERSION, DurabilityError, LogEnd, Store, is_known_format, snapshot};
 
 /// The name of the manifest.
 pub(crate) const MANIFEST: &str = "backup";
@@ -75,7 +75,7 @@ impl Backup {
             return Err((0, field("magic", MANIFEST_MAGIC, word(0))));
         }
         let (version, got) = (word(1) as u32, (word(1) >> 32) as u32);
-        if version != DATA_FORMAT_VERSION {
+        if !is_known_format(version) {
             return Err((8, HeaderFault::OtherFormat(version)));
         }
         let expected = crc32c::crc32c(&bytes[16..]);

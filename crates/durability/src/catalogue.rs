@@ -7,9 +7,9 @@ mod membership;
 
 use std::collections::BTreeMap;
 
-use crate::DATA_FORMAT_VERSION;
 use crate::frame::FrameFault;
 use crate::segment::{HeaderFault, LogPosition};
+use crate::{DATA_FORMAT_VERSION, is_known_format};
 pub use membership::{DirectoryLife, Membership, PoolNode};
 
 /// The first word of a catalogue.
@@ -35,6 +35,8 @@ pub struct Catalogue {
     /// True once a life has acknowledged writes before they were durable: clients may have seen versions that
     /// are lost.
     pub acknowledges_early: bool,
+    /// The first incarnation whose notes of calls count: those before are another directory's, too.
+    pub authors_since: u64,
     /// Who its node is, and in which pool.
     pub membership: Membership,
     /// The tables, by their numbers.
@@ -119,7 +121,8 @@ impl Catalogue {
         let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let header = [CATALOGUE_MAGIC, 0];
         let own = [self.incarnation, self.next_table.into(), self.next_snapshot, self.first_segment];
-        header.into_iter().chain(own).chain([self.acknowledges_early.into()]).for_each(&mut put);
+        let lives = [self.acknowledges_early.into(), self.authors_since];
+        header.into_iter().chain(own).chain(lives).for_each(&mut put);
         self.membership.put(&mut put);
         put(self.tables.len() as u64);
         for (number, table) in &self.tables {
@@ -152,14 +155,14 @@ impl Catalogue {
         }
         let second = fields.word().map_err(at_begin)?;
         let (version, got) = (second as u32, (second >> 32) as u32);
-        if version != DATA_FORMAT_VERSION {
+        if !is_known_format(version) {
             return Err((8, HeaderFault::OtherFormat(version)));
         }
         let expected = crc32c::crc32c(bytes.get(HEADER_BYTES..).unwrap_or_default());
         if expected != got {
             return Err((8, HeaderFault::Fault(FrameFault::Checksum { expected, got })));
         }
-        let parsed = fields.catalogue();
+        let parsed = fields.catalogue(version);
         parsed.map_err(|fault| (fields.at, HeaderFault::Fault(fault)))
     }
 }
@@ -208,13 +211,15 @@ impl<'a> Fields<'a> {
         Ok(LogPosition { segment: self.word()?, offset: self.word()? })
     }
 
-    fn catalogue(&mut self) -> Result<Catalogue, FrameFault> {
+    fn catalogue(&mut self, version: u32) -> Result<Catalogue, FrameFault> {
         let mut catalogue = Catalogue {
             incarnation: self.word()?,
             next_table: self.half("number of the next table, at most")?,
             next_snapshot: self.word()?,
             first_segment: self.word()?,
             acknowledges_early: self.flag("1 if a life has acknowledged early, at most")?,
+            // The former format has no notes.
+            authors_since: if version < DATA_FORMAT_VERSION { 0 } else { self.word()? },
             membership: self.membership()?,
             tables: BTreeMap::new(),
         };
@@ -338,14 +343,15 @@ mod tests {
     proptest! {
         #[test]
         fn a_catalogue_comes_back_and_no_other(
-            words in any::<[u64; 3]>(), next_table: u32, acknowledges_early: bool,
+            words in any::<[u64; 4]>(), next_table: u32, acknowledges_early: bool,
             membership in membership(),
             tables in proptest::collection::btree_map(any::<u32>(), table(), 0..5),
             change: (usize, u8),
         ) {
-            let [incarnation, next_snapshot, first_segment] = words;
+            let [incarnation, next_snapshot, first_segment, authors_since] = words;
             let catalogue = Catalogue {
-                incarnation, next_table, next_snapshot, first_segment, acknowledges_early, membership, tables,
+                incarnation, next_table, next_snapshot, first_segment, acknowledges_early, authors_since,
+                membership, tables,
             };
             let mut bytes = catalogue.to_bytes();
             prop_assert_eq!(Catalogue::parse(&bytes), Ok(catalogue));

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::DATA_FORMAT_VERSION;
 use crate::frame::FrameFault;
+use crate::{DATA_FORMAT_VERSION, FORMER_DATA_FORMAT_VERSION};
 
 /// Why data cannot be kept, or not be found again.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,8 @@ pub enum DurabilityError {
     },
     /// Files of another version.
     #[error(
-        "{file} is of format {got}, this program has {DATA_FORMAT_VERSION}: use the release that wrote it"
+        "{file} is of format {got}, this program reads {FORMER_DATA_FORMAT_VERSION} and {DATA_FORMAT_VERSION}: use the \
+         release that wrote it"
     )]
     OtherFormat {
         /// Which file.

@@ -4,13 +4,15 @@
 //! file's incarnation, and the checksum of the frame before; its own checksum covers all of that.
 //!
 //! Header, 40 B: {checksum 32, bytes 32}, number, durable number, incarnation, {checksum of the frame before
-//! 32, records 32}. Then the records, each behind a word {table 32, bytes 32}.
+//! 32, records 32}. Then the records, each behind a word {table 32, bytes 32}. Then, in a log, [notes](Note).
 
 use std::ops::Range;
 
 use farsight_layout::value_block::{
     BLOCK_HEADER_BYTES, BlockFault, BlockTooLong, RecordKind, ValueBlock, push_record,
 };
+
+use crate::Note;
 
 /// Bytes of a frame before its records.
 pub const FRAME_HEADER_BYTES: usize = 40;
@@ -53,11 +55,12 @@ pub enum FrameFault {
     Record(#[from] BlockFault),
 }
 
-/// Collects records, and seals them as a frame.
+/// Collects records, and notes behind them, and seals them as a frame.
 #[derive(Debug)]
 pub struct FrameWriter {
     bytes: Vec<u8>,
     records: u32,
+    has_notes: bool,
 }
 
 /// A frame whose checksum fits.
@@ -99,7 +102,7 @@ impl Record<'_> {
 
 impl Default for FrameWriter {
     fn default() -> Self {
-        Self { bytes: vec![0; FRAME_HEADER_BYTES], records: 0 }
+        Self { bytes: vec![0; FRAME_HEADER_BYTES], records: 0, has_notes: false }
     }
 }
 
@@ -117,6 +120,7 @@ impl FrameWriter {
         key: &[u8],
         value: &[u8],
     ) -> Result<Range<usize>, BlockTooLong> {
+        debug_assert!(!self.has_notes, "records stand before notes");
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         let pushed = push_record(&mut self.bytes, kind, version, table as u16, key, value);
@@ -130,6 +134,12 @@ impl FrameWriter {
         self.records += 1;
         let value_begin = begin + RECORD_HEADER_BYTES + BLOCK_HEADER_BYTES + key.len();
         Ok(value_begin..value_begin + value.len())
+    }
+
+    /// Appends a note. No record comes behind it.
+    pub fn push_note(&mut self, note: Note<'_>) {
+        note.push(&mut self.bytes);
+        self.has_notes = true;
     }
 
     /// What stands there, until the records are taken out.
@@ -148,16 +158,16 @@ impl FrameWriter {
         self.bytes.len()
     }
 
-    /// True without records.
+    /// True without records and notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records == 0
+        self.records == 0 && !self.has_notes
     }
 
-    /// Takes all records out again.
+    /// Takes all records and notes out again.
     pub fn clear(&mut self) {
         self.bytes.truncate(FRAME_HEADER_BYTES);
-        self.records = 0;
+        (self.records, self.has_notes) = (0, false);
     }
 
     /// Makes the records a frame. Returns its bytes and its checksum.
@@ -264,12 +274,15 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Hands each record to `visit`, in order.
+    /// Hands each record to `visit`, in order. Returns the bytes of its notes, which were not looked at.
     ///
     /// # Errors
     /// [`FrameFault`] at the first record that is none, with the number of its table if that can be told;
     /// what `visit` refuses.
-    pub fn visit<E>(&self, mut visit: impl FnMut(Record<'a>) -> Result<(), E>) -> Result<(), RecordFault<E>> {
+    pub fn visit<E>(
+        &self,
+        mut visit: impl FnMut(Record<'a>) -> Result<(), E>,
+    ) -> Result<&'a [u8], RecordFault<E>> {
         let mut rest = self.body;
         for _ in 0..self.records {
             let cut =
@@ -289,12 +302,7 @@ impl<'a> Frame<'a> {
             visit(Record { table, kind, block }).map_err(RecordFault::Refused)?;
             rest = behind;
         }
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let fault =
-            FrameFault::Field { what: "bytes behind the last record", expected: 0, got: rest.len() as u64 };
-        Err(RecordFault::Fault { table: None, fault })
+        Ok(rest)
     }
 
     /// Bytes that a frame with this header says to have.

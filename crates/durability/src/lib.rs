@@ -26,6 +26,7 @@ mod frame;
 pub mod injected;
 mod log;
 mod look_up;
+mod note;
 mod piece_readers;
 mod reader;
 mod recovery;
@@ -48,6 +49,7 @@ pub use frame::{
 };
 pub use log::{Log, LogOptions};
 pub use look_up::look_up;
+pub use note::{NOTE_ALL_FORGOTTEN, NOTE_AUTHOR, NOTE_CALL, NOTE_HEADER_BYTES, Note, NoteBatch};
 pub use reader::{Cut, LogEnd, read_log};
 pub use recovery::{Recovered, Recovering, recover};
 pub use restore::restore;
@@ -57,5 +59,12 @@ pub use spares::Spares;
 pub use store::Store;
 pub use syncs::Syncs;
 
-/// The version of all files here. Another one is refused by its number.
-pub const DATA_FORMAT_VERSION: u32 = 3;
+/// The version of all files here. Another one is refused by its number, but for the former.
+pub const DATA_FORMAT_VERSION: u32 = 4;
+/// The version before, which is read, too. What is written into its directory is of the other.
+pub const FORMER_DATA_FORMAT_VERSION: u32 = 3;
+
+/// True for the versions that are read.
+pub(crate) fn is_known_format(version: u32) -> bool {
+    (FORMER_DATA_FORMAT_VERSION..=DATA_FORMAT_VERSION).contains(&version)
+}

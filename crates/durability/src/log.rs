@@ -71,9 +71,9 @@ struct Segment {
     end: u64,
 }
 
-/// Bytes that a frame takes in a segment.
-fn frame_bytes(frame: &FrameWriter) -> u64 {
-    (frame.len() as u64).next_multiple_of(SECTOR_BYTES as u64)
+/// Bytes that a frame of so many takes in a segment.
+fn frame_bytes(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(SECTOR_BYTES as u64)
 }
 
 impl Log {
@@ -140,10 +140,10 @@ impl Log {
         self.syncing_number.is_some() && !self.syncs.has_ended()
     }
 
-    /// True if these frames, one behind the other, need no other segment.
+    /// True if frames of so many bytes, one behind the other, need no other segment.
     #[must_use]
-    pub fn has_room(&self, frames: &[&FrameWriter]) -> bool {
-        let needed_bytes: u64 = frames.iter().map(|frame| frame_bytes(frame)).sum();
+    pub fn has_room(&self, frames: &[usize]) -> bool {
+        let needed_bytes: u64 = frames.iter().map(|bytes| frame_bytes(*bytes)).sum();
         self.segment.as_ref().is_some_and(|segment| segment.end + needed_bytes <= segment.length_bytes)
     }
 
@@ -153,7 +153,7 @@ impl Log {
     /// [`DurabilityError::Full`], and nothing changed; anything else poisons the log.
     pub fn append(&mut self, frame: &mut FrameWriter) -> Result<(), DurabilityError> {
         self.check()?;
-        let frame_bytes = frame_bytes(frame);
+        let frame_bytes = frame_bytes(frame.len());
         if self.segment.as_ref().is_none_or(|segment| segment.end + frame_bytes > segment.length_bytes) {
             self.begin_segment(frame_bytes)?;
         }

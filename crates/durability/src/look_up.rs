@@ -47,6 +47,6 @@ pub fn look_up(
         }
     }
     // What is wrong where the log ends may be what is appended now.
-    let log = read_segments(disk, catalogue.first_segment, |_, record| see(record));
+    let log = read_segments(disk, catalogue.first_segment, |_, record| see(record), |_, _| ());
     if is_over.get() { Ok(()) } else { outcome.and(log.map(drop)) }
 }

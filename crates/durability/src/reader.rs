@@ -15,7 +15,7 @@ use crate::disk::{Disk, SECTOR_BYTES, read_all_into};
 use crate::error::disk_error;
 use crate::frame::{FrameFault, RecordFault};
 use crate::segment::{HeaderFault, LogPosition, SegmentHeader, file_name, number_of};
-use crate::{DurabilityError, Frame, Record};
+use crate::{DurabilityError, Frame, Note, Record};
 
 /// Where a log ends.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,7 +61,20 @@ pub fn read_log(
     first: u64,
     visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
 ) -> Result<LogEnd, DurabilityError> {
-    match read_segments(disk, first, visit)? {
+    read_log_with_notes(disk, first, visit, |_, _| ())
+}
+
+/// [`read_log`] that hands the notes of each frame to `visit_notes`, too, with the frame's incarnation.
+///
+/// # Errors
+/// As there.
+pub(crate) fn read_log_with_notes(
+    disk: &dyn Disk,
+    first: u64,
+    visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+    visit_notes: impl FnMut(u64, &[u8]),
+) -> Result<LogEnd, DurabilityError> {
+    match read_segments(disk, first, visit, visit_notes)? {
         (end, None) => Ok(end),
         (_, Some(damage)) => Err(damage),
     }
@@ -74,9 +87,10 @@ pub fn read_log(
 /// # Errors
 /// As [`read_log`].
 pub(crate) fn end_of_open_log(disk: &dyn Disk, first: u64) -> Result<LogEnd, DurabilityError> {
-    let (end, damage) = read_segments(disk, first, |_, _| Ok(()))?;
+    let look = || read_segments(disk, first, |_, _| Ok(()), |_, _| ());
+    let (end, damage) = look()?;
     match damage {
-        Some(damage) if read_segments(disk, first, |_, _| Ok(()))?.0.number == end.number => Err(damage),
+        Some(damage) if look()?.0.number == end.number => Err(damage),
         _ => Ok(end),
     }
 }
@@ -86,6 +100,7 @@ pub(crate) fn read_segments(
     disk: &dyn Disk,
     first: u64,
     mut visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+    mut visit_notes: impl FnMut(u64, &[u8]),
 ) -> Result<(LogEnd, Option<DurabilityError>), DurabilityError> {
     let names = disk.list().map_err(disk_error("listing", disk.place("")))?;
     let numbers = names.iter().filter_map(|name| number_of(name)).filter(|number| *number >= first);
@@ -99,7 +114,7 @@ pub(crate) fn read_segments(
             return Err(DurabilityError::Missing { file: disk.place(&file_name(number)), why });
         }
         let mut reader = Reader::open(disk, number, number == last, bytes)?;
-        suspect = reader.read(&mut end, suspect, number == first, &mut visit)?;
+        suspect = reader.read(&mut end, suspect, number == first, (&mut visit, &mut visit_notes))?;
         bytes = reader.bytes;
     }
     Ok((end, suspect))
@@ -135,7 +150,10 @@ impl Reader {
         end: &mut LogEnd,
         suspect: Option<DurabilityError>,
         is_first: bool,
-        visit: &mut impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+        (visit, visit_notes): (
+            &mut impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+            &mut impl FnMut(u64, &[u8]),
+        ),
     ) -> Result<Option<DurabilityError>, DurabilityError> {
         let header = match SegmentHeader::parse(&self.bytes) {
             Ok(header) => header,
@@ -164,10 +182,14 @@ impl Reader {
                 Err(fault) => return Ok(self.end(at, fault, header, end)),
             };
             let position = LogPosition { segment: self.number, offset: at as u64 };
-            frame.visit(|record| visit(position, record)).map_err(|fault| match fault {
+            let notes = frame.visit(|record| visit(position, record)).map_err(|fault| match fault {
                 RecordFault::Fault { table, fault } => self.damaged(at, table, fault),
                 RecordFault::Refused(error) => error,
             })?;
+            if !notes.is_empty() {
+                Note::check_all(notes).map_err(|fault| self.damaged(at, None, fault))?;
+                visit_notes(frame.incarnation, notes);
+            }
             (end.number, end.checksum) = (frame.number, frame.checksum);
             at += (frame.bytes() as usize).next_multiple_of(SECTOR_BYTES);
         }

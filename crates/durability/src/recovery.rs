@@ -4,7 +4,8 @@
 //! 1. For each table of the catalogue: the pairs of its snapshot's pieces, if it has one.
 //! 2. The log, from the oldest segment that some piece needs: each record behind the position of its key's
 //!    piece, in the order in which they were appended. Of two records of a key the one of the greater
-//!    version counts, so pairs that the snapshot has already are no matter.
+//!    version counts, so pairs that the snapshot has already are no matter. Besides, all [notes](Note) of
+//!    the frames, in their order: they say nothing of records.
 //! 3. What does not count at the log's end is cut. A crash before that leaves the same to do.
 //!
 //! One thread walks along the files, and another takes in what was read, a few batches behind. Frames of
@@ -20,14 +21,18 @@ use std::thread;
 use crate::disk::SECTOR_BYTES;
 use crate::error::disk_error;
 use crate::piece_readers::{FrameToCome, PieceReaders};
+use crate::reader::read_log_with_notes;
 use crate::snapshot::{PieceChain, PieceFile};
-use crate::{CatalogueTable, DurabilityError, LogEnd, Record, RecordBatch, SnapshotPiece, Store, read_log};
+use crate::{CatalogueTable, DurabilityError, LogEnd, NoteBatch, Record, RecordBatch, SnapshotPiece, Store};
 
 /// Frames of pieces that were read and not taken in yet, at most.
 const WAITING_MAX: usize = 8;
 /// Batches of the log that were read and not taken in yet, at most. They are large: another is taken in, and
 /// another filled.
 const LOG_WAITING_MAX: usize = 1;
+
+/// Bytes of notes that are told at once, or a little more.
+const NOTES_BYTES: usize = 256 << 10;
 
 /// What is told of the tables.
 pub trait Recovering: Send {
@@ -55,6 +60,9 @@ pub trait Recovering: Send {
     /// # Errors
     /// Ends the recovery.
     fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError>;
+
+    /// Notes of the log, in their order.
+    fn notes(&mut self, batch: &NoteBatch);
 }
 
 /// What else was found.
@@ -76,8 +84,8 @@ enum Told {
     Frame(FrameToCome),
     EndOfPiece,
     EndOfPairs,
-    /// The log, whose batches are given back to be filled again.
-    Log(Receiver<RecordBatch>, Sender<RecordBatch>),
+    /// The log, whose batches of records are given back to be filled again.
+    Log(Receiver<LogPart>, Sender<RecordBatch>),
 }
 
 /// Tells `into` all that the directory says, from a thread of its own.
@@ -148,10 +156,15 @@ impl<'r> Taking<'r> {
                 file.check_end(&chain)
             }
             Told::EndOfPairs => self.into.end_of_pairs(),
-            Told::Log(batches, taken) => batches.iter().try_for_each(|batch| {
-                self.into.records(&batch)?;
-                // The reader may be at the end.
-                _ = taken.send(batch);
+            Told::Log(parts, taken) => parts.iter().try_for_each(|part| {
+                match part {
+                    LogPart::Records(batch) => {
+                        self.into.records(&batch)?;
+                        // The reader may be at the end.
+                        _ = taken.send(batch);
+                    }
+                    LogPart::Notes(batch) => self.into.notes(&batch),
+                }
                 Ok(())
             }),
         })?;
@@ -180,9 +193,15 @@ struct Reading<'s> {
     readers: PieceReaders,
 }
 
+/// A part of the log.
+enum LogPart {
+    Records(RecordBatch),
+    Notes(NoteBatch),
+}
+
 /// A log on its way to the tables.
 struct LogTeller {
-    batches: SyncSender<RecordBatch>,
+    parts: SyncSender<LogPart>,
     /// Those that were taken in.
     taken: Receiver<RecordBatch>,
     /// What was read last, and not told.
@@ -204,7 +223,18 @@ impl Reading<'_> {
             self.tell(Told::EndOfPairs)?;
         }
         let (mut records, mut log) = (0, self.begin_log()?);
-        let end = read_log(&**self.store.disk(), catalogue.first_segment, |position, record| {
+        let (mut notes, told) = (NoteBatch::default(), log.parts.clone());
+        let take_notes = |incarnation, of_frame: &[u8]| {
+            if incarnation >= catalogue.authors_since {
+                notes.extend(of_frame);
+            }
+            if notes.bytes() >= NOTES_BYTES {
+                // If nobody hears it, what follows is told nobody, either.
+                _ = told.send(LogPart::Notes(std::mem::take(&mut notes)));
+            }
+        };
+        let (disk, first) = (&**self.store.disk(), catalogue.first_segment);
+        let take_record = |position, record: Record<'_>| {
             let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
             if !table.needs(position, record.block.key()) {
                 return Ok(());
@@ -217,8 +247,10 @@ impl Reading<'_> {
             let greatest = version_max.entry(record.table).or_insert(0);
             *greatest = record.block.version().max(*greatest);
             log.push(record)
-        })?;
+        };
+        let end = read_log_with_notes(disk, first, take_record, take_notes)?;
         log.flush()?;
+        log.tell(LogPart::Notes(notes))?;
         Ok(Recovered { end, records, version_max })
     }
 
@@ -236,10 +268,10 @@ impl Reading<'_> {
     }
 
     fn begin_log(&self) -> Result<LogTeller, DurabilityError> {
-        let (batches, told) = sync_channel(LOG_WAITING_MAX);
+        let (parts, told) = sync_channel(LOG_WAITING_MAX);
         let (give_back, taken) = channel();
         self.tell(Told::Log(told, give_back))?;
-        Ok(LogTeller { batches, taken, batch: RecordBatch::default() })
+        Ok(LogTeller { parts, taken, batch: RecordBatch::default() })
     }
 
     fn tell(&self, told: Told) -> Result<(), DurabilityError> {
@@ -261,7 +293,11 @@ impl LogTeller {
         let mut next = self.taken.try_recv().unwrap_or_default();
         next.clear();
         let batch = std::mem::replace(&mut self.batch, next);
-        self.batches.send(batch).map_err(|_| nobody_takes())
+        self.tell(LogPart::Records(batch))
+    }
+
+    fn tell(&self, part: LogPart) -> Result<(), DurabilityError> {
+        self.parts.send(part).map_err(|_| nobody_takes())
     }
 }
 

@@ -47,6 +47,8 @@ pub fn restore(
     check(&**disk, &backup)?;
     // Clients may have seen versions of what was written behind the backup.
     backup.catalogue.acknowledges_early = true;
+    // The directory that was backed up may have executed calls that are repeated here.
+    backup.catalogue.authors_since = backup.catalogue.incarnation + 1;
     // The other nodes of a pool may have tables that were made behind the backup.
     backup.catalogue.next_table = backup.catalogue.next_table.saturating_add(TABLES_LOST_MAX);
     write_catalogue(&**disk, &backup.catalogue)?;

@@ -4,9 +4,9 @@
 //! frame before, checksum of that frame. Frames begin at sectors, so that the write of one touches no sector
 //! of another.
 
-use crate::DATA_FORMAT_VERSION;
 use crate::disk::{Disk, SECTOR_BYTES};
 use crate::frame::FrameFault;
+use crate::{DATA_FORMAT_VERSION, is_known_format};
 
 /// The first word of a segment.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"FARSLOG\n");
@@ -73,11 +73,15 @@ impl SegmentHeader {
     /// Its sector.
     #[must_use]
     pub fn to_bytes(self) -> [u8; SECTOR_BYTES] {
+        self.to_bytes_of(DATA_FORMAT_VERSION)
+    }
+
+    /// The same in this version of the format.
+    fn to_bytes_of(self, version: u32) -> [u8; SECTOR_BYTES] {
         let mut bytes = [0; SECTOR_BYTES];
-        let version = u64::from(DATA_FORMAT_VERSION);
         let words = [
             SEGMENT_MAGIC,
-            version,
+            version.into(),
             self.number,
             self.incarnation,
             self.last_number,
@@ -110,10 +114,10 @@ impl SegmentHeader {
             last_number: word(last_number),
             last_checksum: word(sixth) as u32,
         };
-        if version != DATA_FORMAT_VERSION {
+        if !is_known_format(version) {
             return Err(HeaderFault::OtherFormat(version));
         }
-        let written = header.to_bytes();
+        let written = header.to_bytes_of(version);
         if written[..SEGMENT_HEADER_BYTES] == sector[..SEGMENT_HEADER_BYTES] {
             return Ok(header);
         }

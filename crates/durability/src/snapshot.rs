@@ -336,7 +336,7 @@ impl PieceFile {
         frame: &Frame<'_>,
         mut visit: impl FnMut(Record<'_>) -> Result<(), DurabilityError>,
     ) -> Result<(), DurabilityError> {
-        let visited = frame.visit(|record| {
+        let behind = frame.visit(|record| {
             let (expected, got) = (self.table.into(), record.table.into());
             if expected != got {
                 let fault = FrameFault::Field { what: "table of the record", expected, got };
@@ -344,10 +344,15 @@ impl PieceFile {
             }
             visit(record)
         });
-        visited.map_err(|fault| match fault {
+        let behind = behind.map_err(|fault| match fault {
             RecordFault::Fault { fault, .. } => self.damaged(at, fault),
             RecordFault::Refused(error) => error,
-        })
+        })?;
+        if behind.is_empty() {
+            return Ok(());
+        }
+        let (what, got) = ("bytes behind the last record", behind.len() as u64);
+        Err(self.damaged(at, FrameFault::Field { what, expected: 0, got }))
     }
 
     /// Refuses a piece that ends otherwise than the catalogue says.

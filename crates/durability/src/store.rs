@@ -43,6 +43,9 @@ impl Store {
         store.change(|catalogue| {
             catalogue.incarnation += 1;
             catalogue.membership.begin_life(epoch);
+            if is_copied {
+                catalogue.authors_since = catalogue.incarnation;
+            }
             catalogue.first_segment = catalogue.first_segment.max(1);
         })?;
         store.remove_unnamed()?;

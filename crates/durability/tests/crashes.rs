@@ -4,6 +4,7 @@
 mod backups;
 mod crash_model;
 mod damage;
+mod former;
 mod pieces;
 mod readers;
 

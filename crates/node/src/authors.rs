@@ -13,6 +13,8 @@
 //! 3. A later one of that number gets the kept reply, or is told to ask again.
 //! 4. A call says from which number on the author awaits answers: what is below is forgotten.
 //!
+//! A node with a log notes there what it knows, and a restart finds it ([`notes`]).
+//!
 //! Bounds: [`AUTHORS_MAX`] authors, of each as many calls as it may have unanswered, and
 //! [`REPLIES_BYTES_MAX`] of replies. Beyond, the authors that were quiet for longest are forgotten, all they
 //! had with them.
@@ -24,6 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::Epoch;
 use farsight_protocol::{AuthorId, CALLS_UNANSWERED_MAX, CallId, ErrorCode, ServerError};
+
+mod notes;
 
 #[cfg(injected)]
 use crate::injected;
@@ -65,12 +69,16 @@ struct Author {
 /// What is known of a call.
 enum Outcome {
     Executing,
-    Answered(Box<[u8]>),
+    Answered {
+        reply: Box<[u8]>,
+        /// The log has it, too.
+        is_logged: bool,
+    },
 }
 
 impl Outcome {
     fn bytes(&self) -> usize {
-        if let Self::Answered(reply) = self { reply.len() } else { 0 }
+        if let Self::Answered { reply, .. } = self { reply.len() } else { 0 }
     }
 }
 
@@ -87,12 +95,24 @@ pub(crate) enum Begun {
 pub(crate) struct Noting {
     authors: Arc<Authors>,
     id: CallId,
+    /// The log has what becomes of it.
+    is_logged: bool,
 }
 
 impl Noting {
     /// The call was answered so.
     pub(crate) fn note(&self, reply: &[u8]) {
-        self.authors.note(self.id, reply);
+        self.authors.note(self.id, reply, self.is_logged);
+    }
+
+    /// The call.
+    pub(crate) fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// Says whether the log has the reply that will be noted.
+    pub(crate) fn set_logged(&mut self, is_logged: bool) {
+        self.is_logged = is_logged;
     }
 }
 
@@ -129,6 +149,10 @@ impl Authors {
         let heard = known.next_moment();
         let Known { authors, replies_bytes, .. } = &mut *known;
         let Some(author) = authors.get_mut(&id.author) else {
+            #[cfg(injected)]
+            if injected::STRANGER_EXECUTED.is_injected() {
+                return Ok(Begun::First(Noting { authors: Arc::clone(self), id, is_logged: false }));
+            }
             return Err(forgotten("this node does not know the call's author, or not any more"));
         };
         author.heard = heard;
@@ -142,7 +166,7 @@ impl Authors {
                 let text = "the call is being executed: ask for its answer again";
                 return Err(ServerError::new(ErrorCode::Executing, text));
             }
-            Some((_, Outcome::Answered(reply))) => return Ok(Begun::Again(reply.clone())),
+            Some((_, Outcome::Answered { reply, .. })) => return Ok(Begun::Again(reply.clone())),
             None => {}
         }
         if author.calls.len() == CALLS_UNANSWERED_MAX {
@@ -150,11 +174,11 @@ impl Authors {
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         }
         author.calls.push((id.sequence, Outcome::Executing));
-        Ok(Begun::First(Noting { authors: Arc::clone(self), id }))
+        Ok(Begun::First(Noting { authors: Arc::clone(self), id, is_logged: false }))
     }
 
     /// Keeps the reply of a call, unless its author is forgotten.
-    fn note(&self, id: CallId, reply: &[u8]) {
+    fn note(&self, id: CallId, reply: &[u8], is_logged: bool) {
         let mut known = self.lock();
         let Known { authors, replies_bytes, .. } = &mut *known;
         let Some(author) = authors.get_mut(&id.author) else { return };
@@ -166,7 +190,7 @@ impl Authors {
         let call = author.calls.iter_mut().find(|(sequence, _)| *sequence == id.sequence);
         let Some((_, outcome)) = call else { return };
         *replies_bytes -= outcome.bytes();
-        *outcome = Outcome::Answered(reply.into());
+        *outcome = Outcome::Answered { reply: reply.into(), is_logged };
         *replies_bytes += reply.len();
         if *replies_bytes > REPLIES_BYTES_MAX {
             known.forget_quiet();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
-use farsight_protocol::{CallId, ErrorCode, ReplyWriter, Request, ServerError};
+use farsight_protocol::{CallId, ControlRequest, ErrorCode, ReplyWriter, Request, ServerError};
 
 use crate::authors::{Begun, Noting};
 use crate::engine::{Call, Scratch};
@@ -64,6 +64,9 @@ impl Calls {
         let request = Request::decode(frame)?;
         self.view.refresh(&self.state.tables);
         let table = match request {
+            Request::Control(body) if self.begins_logged_author(body) => {
+                return Ok((0, self.begin_logged_author(client, ticket, answer)));
+            }
             Request::Control(body) => return Ok((self.control(client, body, answer)?, Answer::Now)),
             Request::Replace { .. } => {
                 let text = "this is a memory node: compute nodes that serve replace values for others";
@@ -105,6 +108,34 @@ impl Calls {
             self.state.background.raise();
         }
         Ok((executed.operations, call.when))
+    }
+
+    /// True for an author that begins at a node with a log.
+    fn begins_logged_author(&self, body: &[u8]) -> bool {
+        self.state.durable.is_some()
+            && matches!(ControlRequest::decode(body), Ok(ControlRequest::BeginAuthor))
+    }
+
+    /// Begins an author, which is answered once the log has it. Returns when that is.
+    fn begin_logged_author(
+        &mut self,
+        client: ClientId,
+        ticket: Ticket,
+        answer: &mut ReplyWriter<'_>,
+    ) -> Answer {
+        let author = self.state.authors.add();
+        answer.push_control(&author);
+        let message_bytes_max = self.message_bytes_max();
+        let (scratch, late_replies) = (&mut self.scratch, &self.late_replies);
+        let (noting, when) = (None, Answer::Now);
+        let mut call =
+            Call { client, scratch, answer, message_bytes_max, ticket, late_replies, noting, when };
+        let (reply, when) = (call.answer_later(), call.when);
+        if let Some(durable) = &self.state.durable {
+            durable.begin_author(author, reply);
+        }
+        self.has_submitted = true;
+        when
     }
 
     /// Bytes that `answer` may still grow by.

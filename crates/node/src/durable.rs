@@ -21,7 +21,7 @@ mod snapshots;
 mod touched;
 
 use std::fmt;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,17 +33,17 @@ use farsight_durability::{
     Store, log_bytes,
 };
 use farsight_protocol::{
-    Ack, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, PoolPlace, ReplyWriter, Request, ServerError,
-    SnapshotStats, TableId, TableLayout, WriteOperation, padded,
+    Ack, AuthorId, DataStats, ErrorCode, HEADER_BYTES, INTEGER_BYTES, PoolPlace, ReplyWriter, Request,
+    ServerError, SnapshotStats, TableId, TableLayout, WriteOperation, padded,
 };
 
 use self::help::Help;
 use self::queue::{Due, Queue, WaitingCall};
 use self::rounds::Rounds;
 use self::touched::Touched;
-use crate::StartError;
 use crate::engine::{Call, Executed};
 use crate::signal::Signal;
+use crate::{LateReply, StartError};
 pub use sequencer::Sequencer;
 pub use snapshots::Snapshots;
 
@@ -207,6 +207,12 @@ impl Durable {
         Some(Ok(Executed::operations(operations as u64)))
     }
 
+    /// Has the log note an author, which is answered then.
+    pub(crate) fn begin_author(&self, author: AuthorId, reply: LateReply) {
+        // The worker's step ends with `Durable::end_step`.
+        self.queue.append(Due::BeginAuthor(author, reply));
+    }
+
     /// Begins a snapshot of each table, as soon as those under way are made; returns their round.
     pub(crate) fn begin_snapshots(&self) -> u64 {
         let round = self.rounds.want();
@@ -340,8 +346,20 @@ impl Durable {
 
     /// Waits until all that came before is applied and durable; returns where the log ends then.
     fn settle(&self) -> Result<LogPosition, DurabilityError> {
+        self.settle_by(Due::Settle)
+    }
+
+    /// The same for a round of snapshots. What stands before that in the log may be removed then.
+    fn begin_round(&self) -> Result<LogPosition, DurabilityError> {
+        self.settle_by(Due::BeginRound)
+    }
+
+    fn settle_by(
+        &self,
+        due: impl FnOnce(SyncSender<LogPosition>) -> Due,
+    ) -> Result<LogPosition, DurabilityError> {
         let (settled, position) = sync_channel(1);
-        self.queue.push(Due::Settle(settled));
+        self.queue.push(due(settled));
         position.recv_timeout(SETTLE_MAX).map_err(|_| DurabilityError::Poisoned {
             why: format!("the log did not follow for {SETTLE_MAX:?}"),
         })

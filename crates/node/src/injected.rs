@@ -29,6 +29,14 @@ farsight_base::bugs! {
     OLD_CONNECTION_HEARD = "OldConnectionHeard";
     /// A node forgets a call that its author still awaits.
     ANSWERED_TOO_EARLY = "AnsweredTooEarly";
+    /// A node executes calls of authors that it does not know.
+    STRANGER_EXECUTED = "StrangerExecuted";
+    /// What became of calls is noted in a frame behind that of their writes.
+    NOTE_BEHIND_WRITES = "NoteBehindWrites";
+    /// A round of snapshots does not note anew what the segments that it removes note of calls.
+    NOTES_END_WITH_SEGMENT = "NotesEndWithSegment";
+    /// The log does not have calls that changed nothing, though it has later ones of their authors.
+    UNCHANGING_UNNOTED = "UnchangingUnnoted";
     /// A worker is woken before the late reply is there that it shall send.
     WOKEN_BEFORE_REPLY = "WokenBeforeReply";
     /// Memory of an object is given again in the generation that it had.

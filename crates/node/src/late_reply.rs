@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 
 use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use farsight_fabric::{Listener, ServerPort, Ticket};
-use farsight_protocol::{ErrorCode, HEADER_BYTES, ReplyWriter, ServerError};
+use farsight_protocol::{CallId, ErrorCode, HEADER_BYTES, ReplyWriter, ServerError};
 
 use crate::authors::Noting;
 #[cfg(any(loom, shuttle))]
@@ -152,6 +152,21 @@ impl LateReply {
         self.worker.push(self.ticket, reply);
     }
 
+    /// Which call it is, if that may be repeated.
+    pub(crate) fn call_id(&self) -> Option<CallId> {
+        self.noting.as_ref().map(Noting::id)
+    }
+
+    /// The log has this reply, as long as the call is not refused.
+    pub(crate) fn set_logged(&mut self) {
+        self.noting.iter_mut().for_each(|noting| noting.set_logged(true));
+    }
+
+    /// What the call is answered by as it stands there now.
+    pub(crate) fn written(&self) -> &[u8] {
+        self.reply.as_deref().unwrap_or_default()
+    }
+
     /// Bytes that the call is answered by at most.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
@@ -179,6 +194,7 @@ impl LateReply {
 
     /// Refuses the call. The words are cut where what was put off is shorter.
     pub fn refuse(mut self, error: &ServerError) {
+        self.noting.iter_mut().for_each(|noting| noting.set_logged(false));
         if let Some(reply) = &mut self.reply {
             let room_bytes = self.bytes_max - HEADER_BYTES;
             let end =
@@ -193,6 +209,7 @@ impl LateReply {
 impl Drop for LateReply {
     fn drop(&mut self) {
         if let Some(mut reply) = self.reply.take() {
+            self.noting.iter_mut().for_each(|noting| noting.set_logged(false));
             ReplyWriter::new(&mut reply).refuse(&ServerError::new(ErrorCode::Bug, LET_GO.to_owned()));
             self.push(reply);
         }

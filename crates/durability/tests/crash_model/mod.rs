@@ -8,8 +8,8 @@ use std::time::Duration;
 use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
-    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, RecordBatch, Recovered,
-    RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
+    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Note, NoteBatch, RecordBatch,
+    Recovered, RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
 };
 use farsight_layout::value_block::RecordKind;
 
@@ -17,6 +17,8 @@ use farsight_layout::value_block::RecordKind;
 const OPTIONS: LogOptions = LogOptions { segment_bytes: 4096 };
 const STEPS: usize = 24;
 const KEYS: u64 = 12;
+/// Who writes all groups.
+const AUTHOR: u64 = 77;
 
 /// When a program calls a group acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,11 +46,12 @@ pub(crate) struct Program {
 /// Pairs by key, with their versions.
 type Pairs = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
-/// What the tables hold, and which versions they gave.
+/// What the tables hold, which versions they gave, and how many groups were noted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tables {
-    tables: BTreeMap<u32, Pairs>,
+    pairs: BTreeMap<u32, Pairs>,
     versions: BTreeMap<u32, u64>,
+    noted: u64,
 }
 
 /// What a program did.
@@ -111,15 +114,16 @@ impl History {
         *self.acknowledged.lock().expect("no panic")
     }
 
-    /// Recovers `disk`, and compares.
+    /// Recovers `disk`, which was restored, and compares. It knows no authors.
     ///
     /// # Panics
     /// If it finds anything else than one of the states from `first` on.
     pub(crate) fn check(&self, disk: &SimulatedDisk, first: usize, what: &str) {
         let found = recovered(disk, what).0;
         let states = self.states.lock().expect("no panic");
-        let is_there = states[first..].iter().any(|state| state.tables == found.tables);
+        let is_there = states[first..].iter().any(|state| state.pairs == found.pairs);
         assert!(is_there, "{what}: found {found:#?}, possible {:#?}", &states[first..]);
+        assert_eq!(found.noted, 0, "{what}: notes of the life that was backed up");
     }
 }
 
@@ -137,7 +141,8 @@ impl Run {
     /// If it finds anything else than what may be there.
     pub(crate) fn check(&self, disk: &SimulatedDisk, what: &str) {
         let (found, recovered) = recovered(disk, what);
-        let state = self.possible.iter().find(|state| state.tables == found.tables);
+        let is_found = |state: &&Tables| state.pairs == found.pairs && state.noted == found.noted;
+        let state = self.possible.iter().find(is_found);
         let possible = &self.possible;
         let state = state.unwrap_or_else(|| panic!("{what}: found {found:#?}, possible {possible:#?}"));
         for (table, version) in &state.versions {
@@ -165,7 +170,9 @@ impl Running<'_> {
             let mut store = Store::open(Arc::clone(disk), 1)?;
             let mut found = Tables::default();
             let Recovered { end, version_max, .. } = recover(&store, &mut found)?;
-            assert_eq!(found.tables, self.tables.tables, "a life that ended well has lost nothing");
+            let told = (&found.pairs, found.noted);
+            let own = (&self.tables.pairs, self.tables.noted);
+            assert_eq!(told, own, "a life that ended well has lost nothing");
             for (table, version) in version_max {
                 let own = self.tables.versions.entry(table).or_insert(0);
                 *own = (*own).max(version);
@@ -205,7 +212,7 @@ impl Running<'_> {
             since: log.position(),
             pieces: Vec::new(),
         };
-        let after = |tables: &mut Tables| _ = tables.tables.insert(number, Pairs::new());
+        let after = |tables: &mut Tables| _ = tables.pairs.insert(number, Pairs::new());
         self.catalogue_change(after, || {
             store.change(|catalogue| {
                 catalogue.next_table = number + 1;
@@ -217,7 +224,7 @@ impl Running<'_> {
     fn drop_table(&mut self, store: &mut Store) -> Result<(), DurabilityError> {
         let Some(number) = self.some_table() else { return Ok(()) };
         let after = |tables: &mut Tables| {
-            tables.tables.remove(&number);
+            tables.pairs.remove(&number);
             tables.versions.remove(&number);
         };
         self.catalogue_change(after, || store.drop_tables(&[number], |_| ()))
@@ -257,6 +264,9 @@ impl Running<'_> {
             let (version, kind, key, value) = self.write(&mut after, table);
             frame.push(table, kind, version, &key, &value).expect("short");
         }
+        after.noted += 1;
+        let (sequence, reply) = (after.noted, after.noted.to_le_bytes());
+        frame.push_note(Note::Call { author: AUTHOR, sequence, unanswered: 1, reply: &reply });
         let durability = self.durability;
         self.note(after.clone());
         let appended = log.append(&mut frame);
@@ -286,7 +296,7 @@ impl Running<'_> {
         // Also by a group that fails: no more is written than must be.
         self.touched.entry(table).or_default().insert(key);
         let key = key.to_le_bytes().to_vec();
-        let pairs = after.tables.get_mut(&table).expect("a table of this state");
+        let pairs = after.pairs.get_mut(&table).expect("a table of this state");
         if self.random.below(3) == 0 {
             pairs.remove(&key);
             return (version, RecordKind::Removal, key, Vec::new());
@@ -300,8 +310,9 @@ impl Running<'_> {
     /// key was written stay, and so do some others, at their positions.
     fn snapshots(&mut self, store: &mut Store, log: &mut Log) -> Result<(), DurabilityError> {
         let position = log.position();
+        self.note_anew(log)?;
         let mut untouched = Vec::new();
-        for number in self.tables.tables.keys().copied().collect::<Vec<_>>() {
+        for number in self.tables.pairs.keys().copied().collect::<Vec<_>>() {
             let pieces = store.pieces_of(number).to_vec();
             if pieces.is_empty() {
                 self.touched.insert(number, BTreeSet::new());
@@ -328,7 +339,20 @@ impl Running<'_> {
         }
         // Groups have come between: what is untouched since the round began is so up to its position.
         store.advance_pieces(position, &untouched)?;
-        store.remove_segments(log.position())?;
+        store.remove_segments(position)?;
+        Ok(())
+    }
+
+    /// Notes all again, so that segments may be removed that have the notes of groups.
+    fn note_anew(&mut self, log: &mut Log) -> Result<(), DurabilityError> {
+        let (sequence, reply) = (self.tables.noted, self.tables.noted.to_le_bytes());
+        let mut frame = FrameWriter::default();
+        frame.push_note(Note::AllForgotten);
+        frame.push_note(Note::Author { author: AUTHOR, first_unanswered: sequence });
+        frame.push_note(Note::Call { author: AUTHOR, sequence, unanswered: 1, reply: &reply });
+        log.append(&mut frame)?;
+        log.sync()?;
+        self.acknowledge();
         Ok(())
     }
 
@@ -345,7 +369,7 @@ impl Running<'_> {
         let piece_bytes = 150 + self.random.below(300);
         let mut writer = SnapshotWriter::begin(disk, number, range.start, piece_bytes);
         for key in (0..KEYS).filter(|key| range.contains(key)) {
-            let pairs = self.tables.tables.get(&number);
+            let pairs = self.tables.pairs.get(&number);
             if let Some((version, value)) = pairs.and_then(|pairs| pairs.get(&key.to_le_bytes()[..])) {
                 writer.push(|| store.take_snapshot_number(), *version, key, value)?;
             }
@@ -375,7 +399,7 @@ impl Running<'_> {
     }
 
     fn some_table(&mut self) -> Option<u32> {
-        let tables: Vec<u32> = self.tables.tables.keys().copied().collect();
+        let tables: Vec<u32> = self.tables.pairs.keys().copied().collect();
         let at = self.random.below(tables.len().max(1) as u64);
         tables.get(at as usize).copied()
     }
@@ -385,7 +409,7 @@ impl Recovering for Tables {
     fn table(&mut self, number: u32, table: &CatalogueTable) -> Result<(), DurabilityError> {
         assert_eq!(table.definition, number.to_le_bytes());
         assert!(table.since <= table.needs_log_from() || table.since == LogPosition::default());
-        self.tables.insert(number, Pairs::new());
+        self.pairs.insert(number, Pairs::new());
         Ok(())
     }
 
@@ -399,7 +423,7 @@ impl Recovering for Tables {
 
     fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
         for RecoveredRecord { table, version, key, value } in batch.iter() {
-            let pairs = self.tables.get_mut(&table).expect("announced");
+            let pairs = self.pairs.get_mut(&table).expect("announced");
             if pairs.get(key).is_some_and(|(newest, _)| *newest >= version) {
                 continue;
             }
@@ -409,5 +433,18 @@ impl Recovering for Tables {
             }
         }
         Ok(())
+    }
+
+    fn notes(&mut self, batch: &NoteBatch) {
+        for note in batch.iter() {
+            match note {
+                Note::AllForgotten => self.noted = 0,
+                Note::Author { author, .. } => assert_eq!(author, AUTHOR),
+                Note::Call { author, sequence, reply, .. } => {
+                    assert_eq!((author, reply), (AUTHOR, &sequence.to_le_bytes()[..]));
+                    self.noted = sequence;
+                }
+            }
+        }
     }
 }

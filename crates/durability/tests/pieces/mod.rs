@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
-    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, RecordBatch, Recovering,
-    SnapshotPiece, SnapshotWriter, Store, recover,
+    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, NoteBatch, RecordBatch,
+    Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
 };
 use farsight_layout::value_block::RecordKind;
 
@@ -39,6 +39,10 @@ impl Recovering for Newest {
             *newest = record.version.max(*newest);
         }
         Ok(())
+    }
+
+    fn notes(&mut self, batch: &NoteBatch) {
+        assert_eq!(batch.iter().next(), None, "there are none");
     }
 }
 

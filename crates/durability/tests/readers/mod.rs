@@ -5,7 +5,8 @@ use std::sync::Arc;
 use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
-    CatalogueTable, DurabilityError, LogPosition, RecordBatch, Recovering, SnapshotWriter, Store, recover,
+    CatalogueTable, DurabilityError, LogPosition, NoteBatch, RecordBatch, Recovering, SnapshotWriter, Store,
+    recover,
 };
 
 const TABLES: u32 = 2;
@@ -43,6 +44,10 @@ impl Recovering for Told {
 
     fn records(&mut self, _: &RecordBatch) -> Result<(), DurabilityError> {
         unreachable!("the log is empty")
+    }
+
+    fn notes(&mut self, batch: &NoteBatch) {
+        assert_eq!(batch.iter().next(), None, "the log is empty");
     }
 }
 

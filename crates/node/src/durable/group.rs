@@ -6,20 +6,21 @@
 //! decided. That it is applied later changes nothing.
 
 mod changes;
+mod notes;
 mod plain;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use farsight_base::{ClientId, LeafNumber};
-use farsight_durability::FrameWriter;
+use farsight_durability::{FrameWriter, NOTE_HEADER_BYTES};
 use farsight_index::{Decision, HeldPair, NewValue, clear_kept, decide_parts};
 use farsight_index_xstore::server::{StagedReference, VersionedWrite};
 use farsight_layout::value_block::RecordKind;
 use farsight_layout::{DEADLINE_BYTES, Deadline};
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError, StagedWrite,
-    TableId, ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    AuthorId, ErrorCode, HEADER_BYTES, INTEGER_BYTES, Operand, ReplyWriter, SentOutcome, ServerError,
+    StagedWrite, TableId, ValueEntries, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 use foldhash::HashMap;
 
@@ -41,6 +42,12 @@ pub(super) struct Group {
     old_values: Vec<u8>,
     outcomes: Vec<Decided>,
     answers: VecDeque<Answered>,
+    /// Authors that begin.
+    new_authors: Vec<AuthorId>,
+    /// Bytes that notes will have, or fewer.
+    notes_bytes_max: usize,
+    /// Room for a reply that is noted.
+    noted: Vec<u8>,
     /// The value that a write finds.
     held: Vec<u8>,
     /// The value of a write that came in pieces.
@@ -72,6 +79,21 @@ enum AnswerShape {
     ValuesOfOneSize(usize),
     /// With the values before, of any length.
     ValuesOfAnyLength,
+}
+
+impl AnswerShape {
+    /// Writes outcomes, whose values before stand among `old_values`, as an answer.
+    fn write(self, writer: &mut ReplyWriter<'_>, outcomes: &[Decided], old_values: &[u8]) {
+        for Decided { sent, old } in outcomes {
+            let old = old.clone().map(|range| &old_values[range]);
+            match self {
+                Self::Written | Self::Outcomes => writer.push_outcome(*sent),
+                Self::ValuesOfOneSize(bytes) => writer.push_exchanged(*sent, old, bytes),
+                Self::ValuesOfAnyLength => writer.push_exchanged_value(*sent, old),
+            }
+        }
+        writer.set(outcomes.len() as u32, 0);
+    }
 }
 
 /// A call: its reply, its outcomes, and how many changes are its own or earlier calls'.
@@ -260,6 +282,9 @@ impl Group {
     /// Notes that a call is decided, whose outcomes begin there.
     fn decided(&mut self, begin: usize, reply: LateReply, shape: AnswerShape) {
         let (outcomes, changes_end) = (begin..self.outcomes.len(), self.changes.len());
+        if reply.call_id().is_some() {
+            self.notes_bytes_max += NOTE_HEADER_BYTES + reply.bytes_max();
+        }
         self.answers.push_back(Answered { reply, outcomes, changes_end, shape });
     }
 
@@ -600,17 +625,7 @@ impl Group {
                 continue;
             }
             let outcomes = &self.outcomes[outcomes];
-            reply.answer(|writer: &mut ReplyWriter<'_>| {
-                for Decided { sent, old } in outcomes {
-                    let old = old.clone().map(|range| &self.old_values[range]);
-                    match shape {
-                        AnswerShape::Written | AnswerShape::Outcomes => writer.push_outcome(*sent),
-                        AnswerShape::ValuesOfOneSize(bytes) => writer.push_exchanged(*sent, old, bytes),
-                        AnswerShape::ValuesOfAnyLength => writer.push_exchanged_value(*sent, old),
-                    }
-                }
-                writer.set(outcomes.len() as u32, 0);
-            });
+            reply.answer(|writer| shape.write(writer, outcomes, &self.old_values));
         }
     }
 
@@ -646,6 +661,8 @@ impl Group {
             self.frame = FrameWriter::default();
         }
         self.frame.clear();
+        self.new_authors.clear();
+        self.notes_bytes_max = 0;
         self.rooms.clear();
         self.changes.clear();
         clear_kept(&mut self.old_values);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_durability::LogPosition;
-use farsight_protocol::{Ack, ErrorCode, Request, ServerError, TableId};
+use farsight_protocol::{Ack, AuthorId, ErrorCode, Request, ServerError, TableId};
 
 use crate::LateReply;
 use crate::signal::Signal;
@@ -25,10 +25,14 @@ const GROUP_BYTES: usize = 4 << 20;
 pub(super) enum Due {
     /// A call.
     Call(WaitingCall),
+    /// Note that there is this author, then answer it.
+    BeginAuthor(AuthorId, LateReply),
     /// A client has ended: none of its calls comes any more.
     Departed(ClientId),
     /// Tell when all that came before is applied and durable, and where the log ends then.
     Settle(SyncSender<LogPosition>),
+    /// The same for a round of snapshots: authors are noted anew behind that.
+    BeginRound(SyncSender<LogPosition>),
     /// Repair a damaged pair, and tell whether that was done.
     Repair(Repair),
 }
@@ -118,9 +122,13 @@ impl Queue {
         self.take_while(GROUP_BYTES, |_| true)
     }
 
-    /// Takes the oldest calls, of about so many bytes, before the first that is not short.
+    /// Takes the oldest calls and authors, of about so many bytes, before the first that is not short.
     pub(super) fn take_short(&self, bytes_max: usize) -> Vec<Due> {
-        self.take_while(bytes_max, |work| matches!(work, Due::Call(call) if call.is_short))
+        self.take_while(bytes_max, |work| match work {
+            Due::Call(call) => call.is_short,
+            Due::BeginAuthor(..) => true,
+            _ => false,
+        })
     }
 
     fn take_while(&self, bytes_max: usize, is_wanted: impl Fn(&Due) -> bool) -> Vec<Due> {
@@ -170,7 +178,11 @@ impl Due {
     fn bytes(&self) -> usize {
         match self {
             Self::Call(call) => call.request.len(),
-            Self::Departed(_) | Self::Settle(_) | Self::Repair(_) => 0,
+            Self::BeginAuthor(..)
+            | Self::Departed(_)
+            | Self::Settle(_)
+            | Self::BeginRound(_)
+            | Self::Repair(_) => 0,
         }
     }
 }

@@ -6,7 +6,8 @@ use farsight_base::LeafNumber;
 use farsight_base::report::report;
 use farsight_base::words::prefetch;
 use farsight_durability::{
-    CatalogueTable, DurabilityError, Log, RecordBatch, Recovered, RecoveredRecord, Recovering, recover,
+    CatalogueTable, DurabilityError, Log, NoteBatch, RecordBatch, Recovered, RecoveredRecord, Recovering,
+    recover,
 };
 use farsight_index_xstore::server::VersionedWrite;
 use farsight_protocol::{Ack, ErrorCode, ServerError, TableId, TableLayout, WriteEntry};
@@ -131,6 +132,10 @@ impl Recovering for RecoveredTables<'_> {
             self.apply(number, of_table).map_err(|error| refused(&format!("number {number}"), &error))?;
         }
         Ok(())
+    }
+
+    fn notes(&mut self, batch: &NoteBatch) {
+        batch.iter().for_each(|note| self.state.authors.take_note(note));
     }
 }
 

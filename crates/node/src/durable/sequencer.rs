@@ -21,6 +21,10 @@
 //! as long as it lives, so neither group looks at the other's writes. Calls to tables of memory are taken
 //! first. Calls to one table keep their order.
 //!
+//! The frame of a group says what its calls are answered, too, if they may be repeated
+//! ([`authors`](crate::authors)). An author that begins is answered once it is in the log, as a call to a
+//! table of memory: nobody waits for a sync.
+//!
 //! Whatever depends on all writes before waits until nothing flies: another catalogue, bulk loads, snapshots.
 //!
 //! Nothing can fail behind the sync. If something does, that is a bug: the node refuses every call, and a
@@ -32,7 +36,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::ClientId;
-use farsight_durability::{DurabilityError, Log, LogPosition};
+use farsight_durability::{DurabilityError, FrameWriter, Log, LogPosition};
 use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
 use super::group::{Entries, Group};
@@ -133,7 +137,7 @@ impl Sequencer {
             self.take(due);
         }
         // To begin a segment takes several syncs.
-        if !self.log.has_room(&[&self.in_memory.frame, &self.group.frame]) {
+        if !self.log.has_room(&[self.in_memory.frame_bytes_max(), self.group.frame_bytes_max()]) {
             return false;
         }
         let had_unsynced = self.unsynced_since.is_some();
@@ -255,6 +259,16 @@ impl Sequencer {
                 // As below.
                 let _ = done.try_send(repaired);
             }
+            Due::BeginAuthor(author, reply) => self.in_memory.begin_author(author, reply),
+            Due::BeginRound(begun) => {
+                self.finish_all();
+                let position = self.log.position();
+                let synced = self.note_authors().and_then(|()| self.sync());
+                if self.fail_if(synced.err()) {
+                    // As below.
+                    let _ = begun.try_send(position);
+                }
+            }
             Due::Settle(settled) => {
                 self.finish_all();
                 let synced = self.sync();
@@ -367,16 +381,54 @@ impl Sequencer {
         if self.in_memory.is_empty() {
             return;
         }
-        if self.in_memory.frame.is_empty() {
+        if !self.in_memory.is_logged() {
             return self.in_memory.answer();
         }
-        if let Err(error) = self.log.append(&mut self.in_memory.frame) {
+        if let Err(error) = self.append(Ack::Memory) {
             return self.refuse_unlogged(Ack::Memory, error);
         }
-        self.unsynced_since.get_or_insert_with(Instant::now);
+        if self.in_memory.has_changes() {
+            self.unsynced_since.get_or_insert_with(Instant::now);
+        }
         // What flies stands before it in the log, and is not applied.
         let end = self.flying.is_empty().then(|| self.end());
         self.complete(Ack::Memory, end);
+    }
+
+    /// Appends what was decided for such tables, with its notes, as one frame.
+    fn append(&mut self, ack: Ack) -> Result<(), DurabilityError> {
+        let group = match ack {
+            Ack::Durable => &mut self.group,
+            Ack::Memory => &mut self.in_memory,
+        };
+        let authors = &self.state.authors;
+        #[cfg(injected)]
+        if crate::injected::NOTE_BEHIND_WRITES.is_injected() && group.has_changes() {
+            self.log.append(&mut group.frame)?;
+            let mut behind = FrameWriter::default();
+            group.note_in(&mut behind, authors);
+            return if behind.is_empty() { Ok(()) } else { self.log.append(&mut behind) };
+        }
+        group.note(authors);
+        self.log.append(&mut group.frame)
+    }
+
+    /// Notes all authors anew, so that a round of snapshots may remove segments that have noted them. On a
+    /// full disk it does not: a restart will not know them, and executes nothing twice for that.
+    fn note_authors(&mut self) -> Result<(), DurabilityError> {
+        #[cfg(injected)]
+        if crate::injected::NOTES_END_WITH_SEGMENT.is_injected() {
+            return Ok(());
+        }
+        let mut frame = FrameWriter::default();
+        self.state.authors.push_all(&mut frame);
+        if frame.is_empty() {
+            return Ok(());
+        }
+        match self.log.append(&mut frame) {
+            Err(DurabilityError::Full { .. }) => Ok(()),
+            appended => appended,
+        }
     }
 
     /// Ends the sync that was begun, lets what was decided fly, and applies and answers what flew.
@@ -391,11 +443,8 @@ impl Sequencer {
         }
         let end = self.end();
         let has_writes = !self.group.frame.is_empty();
-        let logged = if has_writes {
-            self.log.append(&mut self.group.frame).and_then(|()| self.begin_sync())
-        } else {
-            Ok(())
-        };
+        let logged =
+            if has_writes { self.append(Ack::Durable).and_then(|()| self.begin_sync()) } else { Ok(()) };
         if !self.flying.is_empty() {
             self.complete(Ack::Durable, Some(end));
         }

@@ -4,7 +4,8 @@
 //! all that the log says of its keys before the piece's position.
 //!
 //! Protocol of a round:
-//! 1. The sequencer says where the log ends when all before is applied: the round's position.
+//! 1. The sequencer says where the log ends when all before is applied: the round's position. It notes
+//!    authors and their calls anew behind that, and syncs it.
 //! 2. For each table, the marks of touched pieces are taken. Others stay as they are.
 //! 3. The pairs of touched pieces are read leaf by leaf, as a scan does, and written to files: neighbours
 //!    together, the oldest first. Writes go on. A pair in a file may be newer than the position. So before
@@ -125,7 +126,7 @@ impl Snapshots {
     /// Makes a snapshot of each table, and removes what nobody needs any more; what is complete when it is
     /// over stays. Returns what it has left, and why.
     fn take(&mut self, is_over: &dyn Fn() -> bool) -> Result<Option<String>, DurabilityError> {
-        let position = self.durable.settle()?;
+        let position = self.durable.begin_round()?;
         let appended_bytes = self.durable.appended_bytes();
         {
             let store = self.durable.store();
