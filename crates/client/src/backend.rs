@@ -43,6 +43,10 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// The epoch to which the tables belong.
     fn epoch(&self) -> Epoch;
 
+    /// Who each node is, in their order, once they were asked: a node with a directory of data is the same in
+    /// all lives of that.
+    fn identities(&self) -> Option<&[u64]>;
+
     /// Each connection, of the fabric's own type.
     fn connections(&self) -> Vec<&dyn Any>;
 

@@ -233,7 +233,8 @@ pub enum WriteError {
     /// them. Each of them may have been executed once, or not at all.
     ///
     /// Where a node can tell what became of it, a write is repeated by itself, and acts once. Of this one no
-    /// node could tell: it has died or forgotten the write, or was not reached in time. Or the engine's
+    /// node could tell: it has died without a log, or forgotten the write, or was not reached in time. Or the
+    /// engine's
     /// writes are no calls. To learn more, read the keys: a version that has grown means that the
     /// write, or another client's, took place. Puts, updates to a known value and removes can simply be
     /// repeated; an insert that now finds its key may be finding its own earlier write. A compare-and-set by

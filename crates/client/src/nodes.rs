@@ -156,6 +156,11 @@ impl<C: Connection> Nodes<C> {
         Ok(self.epochs.get_or_init(|| epochs))
     }
 
+    /// The same, if they were asked.
+    pub(crate) fn asked_epochs(&self) -> Option<&[u64]> {
+        self.epochs.get().map(Vec::as_slice)
+    }
+
     /// Refuses a list of epochs other than that of the pool to which a node belongs.
     fn compare(
         &self,

@@ -1,10 +1,11 @@
 //! Writes whose connection was lost while they were under way: they are repeated, and act once.
 //!
-//! Invariant: a call is sent again as the same call, to the table and in the epoch in which it was sent
-//! first. So the node either executes it, or answers with what became of it (docs/protocol/repeats.md).
+//! Invariant: a call is sent again as the same call, to the table and the node to which it was sent first. So
+//! the node either executes it, or answers with what became of it (docs/protocol/repeats.md). A node with a
+//! directory of data is the same in each life of that.
 //!
 //! Protocol: the session takes from its engine what the batch has left, and moves to the next connection as a
-//! read does. There it lets the engine go on. If another epoch or table is found there, or no connection in
+//! read does. There it lets the engine go on. If another node or table is found there, or no connection in
 //! time, the writes are indeterminate. So they are where an engine leaves nothing: its writes are no calls.
 
 use farsight_fabric::FabricError;
@@ -61,15 +62,17 @@ impl Session {
         done
     }
 
-    /// The same table in the same epoch, over the next connection. Of another one the session hears with its
+    /// The same table at the same nodes, over the next connection. Of another one the session hears with its
     /// next call: what became of this one belongs to where it was sent.
     fn find_again(&self, mut loss: FabricError) -> Option<Working> {
         for _ in 1..ATTEMPTS_MAX {
             let backend = self.table.shared().renew(&loss).ok()?;
             match self.table.attach(&backend, self.access, 0) {
                 Ok(found) => {
-                    let is_same =
-                        found.backend.epoch() == self.epoch() && found.info.id == self.working.info.id;
+                    let (former, info) = (&self.working.backend, &self.working.info);
+                    let is_same = former.identities().is_some()
+                        && found.backend.identities() == former.identities()
+                        && found.info.id == info.id;
                     return is_same.then_some(found);
                 }
                 Err(error) => loss = error.loss(&*backend)?.clone(),

@@ -66,11 +66,12 @@
 //! of a client share the new connection.
 //!
 //! - Reads are begun again by themselves. Each answers from one epoch of the server.
-//! - A write that was sent is repeated as the same write if nothing but the connection was lost: the server
-//!   executes it once, and tells what became of it. That holds for single writes and batches, conditional
-//!   ones too, in tables of XStore and XStore-D. In another epoch of the server, or without a connection in
-//!   time, it is [`WriteError::Indeterminate`], and so it is in tables of other engines. One that was not
-//!   sent waits for the new connection as a read does.
+//! - A write that was sent is repeated as the same write: the server executes it once, and tells what became
+//!   of it. That holds for single writes and batches, conditional ones too, in tables of XStore and XStore-D,
+//!   over TCP and RDMA. A server that was started again with its directory of data knows it still. Without
+//!   such a directory, or without a connection in time, it is [`WriteError::Indeterminate`]. So it is over
+//!   shared memory, and in tables of other engines. One that was not sent waits for the new connection as a
+//!   read does.
 //! - A restarted server has another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
 //!   which tables are found by name. One that is not there (a server without a
 //!   directory of data has lost its tables) is

@@ -21,23 +21,29 @@ const KILLS: u64 = 12;
 const SPREAD_KEYS: [&str; NODES] = ["1", "9223372036854775807", "18446744073709551614"];
 
 /// Memory nodes, each with a directory of data.
-struct DurablePool {
-    nodes: Vec<Serve>,
+pub(crate) struct DurablePool {
+    pub(crate) nodes: Vec<Serve>,
     /// Where all directories of data are.
     directories: TempDir,
     over: &'static str,
+    ack: &'static str,
 }
 
 impl DurablePool {
     /// Three nodes. Over TCP they listen at addresses of this number, at which nobody else does: so a node
     /// that is started again finds its port free.
     fn start(over: &'static str, number: u8) -> Self {
+        Self::start_many(NODES, over, number, "durable")
+    }
+
+    /// The same of so many nodes, which acknowledge so.
+    pub(crate) fn start_many(count: usize, over: &'static str, number: u8, ack: &'static str) -> Self {
         let directories = tempfile::tempdir().expect("a temporary directory");
-        let mut pool = Self { nodes: Vec::new(), directories, over };
-        for node in 0..NODES {
+        let mut pool = Self { nodes: Vec::new(), directories, over, ack };
+        for node in 0..count {
             let data = pool.data(node).display().to_string();
             let listen = format!("tcp://127.77.{number}.{}:0", node + 1);
-            let arguments = ["--data", &data, "--listen", &listen];
+            let arguments = ["--data", &data, "--listen", &listen, "--ack", ack];
             pool.nodes.push(Serve::start_with(tempfile::tempdir().expect("a directory"), &arguments));
         }
         pool
@@ -58,11 +64,11 @@ impl DurablePool {
     }
 
     fn urls(&self) -> String {
-        let urls: Vec<String> = (0..NODES).map(|node| self.url(node)).collect();
+        let urls: Vec<String> = (0..self.nodes.len()).map(|node| self.url(node)).collect();
         urls.join(",")
     }
 
-    fn connect(&self, reconnect_timeout: Duration) -> Client {
+    pub(crate) fn connect(&self, reconnect_timeout: Duration) -> Client {
         let urls: Addresses = self.urls().parse().expect("as they say");
         Client::connect_with(urls, &ConnectOptions { reconnect_timeout, ..ConnectOptions::default() })
             .expect("a pool")
@@ -75,12 +81,12 @@ impl DurablePool {
         let listen = format!("tcp://{}", tcp.expect("it listens there"));
         let data = data.map(|data| data.display().to_string());
         let mut arguments = vec!["--listen", &listen];
-        arguments.extend(data.iter().flat_map(|data| ["--data", data]));
+        arguments.extend(data.iter().flat_map(|data| ["--ack", self.ack, "--data", data]));
         self.nodes.insert(node, former.kill_and_start(&arguments));
     }
 
     /// The same over its own directory.
-    fn come_back(&mut self, node: usize) {
+    pub(crate) fn come_back(&mut self, node: usize) {
         let data = self.data(node);
         self.restart(node, Some(&data));
     }

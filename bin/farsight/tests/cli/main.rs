@@ -13,5 +13,6 @@ mod operations;
 mod pool;
 mod process;
 mod readme;
+mod repeats;
 mod simulate;
 mod users;

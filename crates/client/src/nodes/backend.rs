@@ -51,6 +51,10 @@ impl<C: Connection> Backend for Nodes<C> {
         self.connection(0).epoch()
     }
 
+    fn identities(&self) -> Option<&[u64]> {
+        self.asked_epochs()
+    }
+
     fn connections(&self) -> Vec<&dyn Any> {
         (0..self.count()).map(|node| self.connection(node) as &dyn Any).collect()
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
@@ -15,7 +17,6 @@ use farsight_protocol::{
 };
 
 use crate::common::local_host::{LocalClient, LocalHost};
-use crate::common::stepped::beside_log;
 use crate::common::talk::{create_at, definition};
 
 const SESSIONS: usize = 3;
@@ -133,10 +134,21 @@ impl RunningNode {
 
     /// A round of snapshots. On a disk that fails it is not made.
     pub(crate) fn round(&mut self, client: &LocalClient) {
-        if self.control::<u64>(client, &ControlRequest::BeginSnapshots).is_ok() {
-            let Self { sequencer, snapshots, .. } = self;
-            let _ = beside_log(sequencer, || snapshots.step(&|| false));
+        if self.control::<u64>(client, &ControlRequest::BeginSnapshots).is_err() {
+            return;
         }
+        let Self { sequencer, snapshots, .. } = self;
+        thread::scope(|scope| {
+            // The sequencer takes its steps here: bugs are injected for this thread.
+            let round = scope.spawn(|| snapshots.step(&|| false));
+            while !round.is_finished() {
+                if !sequencer.step() {
+                    thread::sleep(Duration::from_micros(50));
+                }
+            }
+            // On a disk that fails it is not made.
+            let _ = round.join().expect("no panic");
+        });
     }
 }
 
