@@ -145,7 +145,7 @@ mod tests {
         }
         let (bytes, _) = frame.seal(1, 1, 1, 0);
         let mut batch = RecordBatch::default();
-        let visited: Result<(), _> = Frame::parse(bytes).expect("a frame").visit(|record| {
+        let visited: Result<&[u8], _> = Frame::parse(bytes).expect("a frame").visit(|record| {
             batch.push(record);
             Ok::<_, ()>(())
         });
