@@ -290,7 +290,7 @@ mod tests {
         }
         let is_of_pool = |scenario: &&Named| scenario.scenario(7).pool.is_some();
         assert_eq!(SCENARIOS.iter().position(|scenario| is_of_pool(&scenario)), Some(OF_SERVERS + 1));
-        let mut chosen: Vec<&str> = (1..2_000).map(|seed| any(seed).name).collect();
+        let mut chosen: Vec<&str> = (1..6_000).map(|seed| any(seed).name).collect();
         chosen.sort_unstable();
         chosen.dedup();
         assert_eq!(chosen.len(), SCENARIOS.len() - 2, "{chosen:?}");

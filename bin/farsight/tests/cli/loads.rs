@@ -36,6 +36,21 @@ fn a_second_load_is_put_over_the_first() {
 }
 
 #[test]
+fn a_table_without_order_takes_puts() {
+    let serve = Serve::start();
+    let file = serve.file("pairs.csv", b"3,three\n1,one\n1,eins\n");
+    let said = serve.ok(&["load", "t", &file, "--engine", "flexkv"]);
+    assert!(
+        said.starts_with("2 pairs into table t by puts") && said.contains("1 duplicates dropped"),
+        "{said}"
+    );
+    assert_eq!(serve.ok(&["get", "t", "3"]), "three\n");
+    let said = serve.ok(&["load", "t", &serve.file("more.csv", b"3,drei\n")]);
+    assert!(said.starts_with("1 pairs into table t by puts"), "{said}");
+    assert_eq!(serve.ok(&["get", "t", "3"]), "drei\n");
+}
+
+#[test]
 fn many_pairs_go_in_bulk_and_by_puts() {
     let serve = Serve::start();
     let odd: Vec<u64> = (0..50_000).map(|key| 2 * key + 1).collect();
