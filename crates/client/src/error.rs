@@ -234,13 +234,12 @@ pub enum WriteError {
     ///
     /// Where a node can tell what became of it, a write is repeated by itself, and acts once. Of this one no
     /// node could tell: it has died without a log, or forgotten the write, or was not reached in time. Or the
-    /// engine's
-    /// writes are no calls. To learn more, read the keys: a version that has grown means that the
+    /// engine's writes are no calls. To learn more, read the keys: a version that has grown means that the
     /// write, or another client's, took place. Puts, updates to a known value and removes can simply be
     /// repeated; an insert that now finds its key may be finding its own earlier write. A compare-and-set by
     /// version can be repeated, too: it takes effect once, and if it finds another version that may be its
-    /// own. A fetch-and-add or a swap must not be: it would act twice. The memory of a server that died is
-    /// gone with it, and the writes too.
+    /// own. A fetch-and-add or a swap must not be: it would act twice. What a server without a log had in
+    /// memory is gone with it, and the writes too.
     #[error("the outcome of {entries} {operation:?} on table {table:?} is unknown")]
     Indeterminate {
         /// The table.
