@@ -103,7 +103,7 @@ impl Allowed {
     }
 
     fn flexkv(self, error: &FlexError) -> Meaning {
-        match error {
+        match error.failed_in() {
             FlexError::Fabric(error) | FlexError::Indeterminate { source: error, .. } => self.fabric(error),
             FlexError::Contended { .. } => self.contention(),
             FlexError::Call { source } => {
@@ -204,5 +204,24 @@ impl Allowed {
             TrainError::Learned(LearnedError::Unsettled { .. }) | TrainError::Full { .. } => Meaning::Wrong,
             TrainError::Session(error) => self.rolex(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn an_absorbed_write_is_explained_as_the_write_that_failed() {
+        let source = ServerError::new(ErrorCode::UnknownTable, "no table has number 0");
+        let call = FlexError::Call {
+            source: Box::new(CatalogueError::Refused { peer: "sim://a".to_owned(), source }),
+        };
+        let absorbed = EngineError::Engine(Arc::new(FlexError::Absorbed(Arc::new(call))));
+        let of_names = Allowed { names: true, ..Allowed::default() };
+        assert_eq!(of_names.engine(&absorbed), Meaning::Explained);
+        assert_eq!(Allowed::default().engine(&absorbed), Meaning::Wrong);
     }
 }

@@ -139,8 +139,9 @@ impl FlexError {
         }
     }
 
-    /// What failed, of whichever write.
-    pub(crate) fn failed_in(&self) -> &Self {
+    /// What failed, of whichever write: the error behind [`FlexError::Absorbed`], else this one.
+    #[must_use]
+    pub fn failed_in(&self) -> &Self {
         if let Self::Absorbed(error) = self { error.failed_in() } else { self }
     }
 
