@@ -57,6 +57,12 @@ impl Allowed {
         }
     }
 
+    /// The same where pairs have replicas: a pool goes on without a node that one of its programs does not
+    /// reach, and ends the connections of all.
+    pub(crate) fn with_losses(self) -> Self {
+        Self { fences: true, timeouts: true, ..self }
+    }
+
     pub(crate) fn fabric(self, error: &FabricError) -> Meaning {
         match error {
             FabricError::Disconnected { .. } => Meaning::Explained,

@@ -228,6 +228,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_replicas,
     },
     Named {
+        name: "hashed-losses",
+        about: "a pool with replicas of a FlexKV table loses a memory node, perhaps with a card that goes on",
+        of_seed: Scenario::hashed_losses,
+    },
+    Named {
         name: "hashed-names",
         about: "FlexKV's table is dropped, made again, renamed and swapped under its compute nodes",
         of_seed: Scenario::hashed_names,

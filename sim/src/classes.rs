@@ -235,7 +235,7 @@ pub const CLASSES: &[Class] = &[
         &[Seen(Mark::OtherEpoch)],
     ),
     by("23b", "a dead server whose card goes on answering", &[Struck(Fault::FrozenServer)]),
-    nothing("24", "two of three replicas down", "there are no replicas yet"),
+    nothing("24", "two of three replicas down", "a pool needs more than half of its nodes"),
     by("25a", "full memory", &[Seen(Mark::Full)]),
     by("25b", "a flipped bit, on its way", &[Struck(Fault::FlippedBit)]),
     by("25c", "a flipped bit, in memory", &[Struck(Fault::DecayedBit), Seen(Mark::Scrubbed)]),

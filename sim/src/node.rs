@@ -136,6 +136,11 @@ impl<K: Kind> Node<K> {
         self.host.kill();
     }
 
+    /// Its processor dies, and its card so much later.
+    pub(crate) fn freeze(&self, lasts: Duration) {
+        self.host.freeze(lasts);
+    }
+
     /// A new client of this server.
     ///
     /// # Errors

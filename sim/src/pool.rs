@@ -12,8 +12,10 @@ mod scenarios;
 mod trainer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_client::{Access, CatalogueError, PoolClient};
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
@@ -28,6 +30,11 @@ use crate::report::Report;
 use crate::run::{FILLED_AGAIN_ONE_IN, LASTS_MAX, LOOK_AFTER, OPERATOR, TABLE, start};
 use crate::scenario::{PoolEngine, PoolShape};
 use lives::{PoolSetting, Pools};
+
+/// How long compute nodes of a pool that loses a node believe what they read.
+const BELIEVED: Duration = Duration::from_micros(200);
+/// A node is lost so long after the beginning, at most; its card may go on for as long.
+const LOST_WITHIN_NS: u64 = 3_000_000;
 
 /// Where memory nodes listen, the coordinator first; a scenario has the first few.
 const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
@@ -67,6 +74,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
             workers: scenario.workers,
             table_memory_bytes: scenario.pool_table_bytes(),
             author_secret: Some(scenario.seed),
+            believed: if shape.loses_node { BELIEVED } else { NodeOptions::default().believed },
             ..NodeOptions::default()
         },
         value_bytes: scenario.value_bytes,
@@ -105,7 +113,8 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
 impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
     fn look_back(&self, met: &Coverage) -> Result<u64, String> {
         // Who operates the nodes ends with the last program, perhaps before it has made the table again.
-        if self.pools.succeed(&self.bystander) || self.scenario.has_ends() {
+        let loses_node = self.scenario.pool.is_some_and(|shape| shape.loses_node);
+        if !loses_node && (self.pools.succeed(&self.bystander) || self.scenario.has_ends()) {
             self.pools.make_table().map_err(|error| format!("looking back: {error}"))?;
         }
         if let Some(failure) = self.pools.current().iter().find_map(|node| node.failure().map(str::to_owned))
@@ -133,6 +142,9 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         }
         if self.scenario.has_ends() {
             self.operate();
+        }
+        if shape.loses_node {
+            self.lose_node(shape);
         }
         if self.scenario.changes_names {
             let pools = Arc::clone(&self.pools);
@@ -167,6 +179,20 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         self.until_all_end("filler", move || {
             if is_empty.swap(false, Ordering::Relaxed) && !fill_again(&scenario, &plan) {
                 is_empty.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Starts who ends one node for good, some time after the beginning: at once, or its processor first.
+    fn lose_node(&self, PoolShape { memory_nodes, .. }: PoolShape) {
+        let (simulation, pools) = (self.bystander.simulation.clone(), Arc::clone(&self.pools));
+        let mut random = SplitMix64::new(self.scenario.seed ^ 0x656e_6473);
+        self.bystander.simulation.process("fate", OPERATOR, move || {
+            simulation.sleep(Duration::from_nanos(random.below(LOST_WITHIN_NS)));
+            let node = Arc::clone(&pools.current()[random.below(memory_nodes as u64) as usize]);
+            match random.below(2) {
+                0 => node.end(),
+                _ => node.freeze(Duration::from_nanos(random.below(LOST_WITHIN_NS))),
             }
         });
     }

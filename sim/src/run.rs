@@ -160,6 +160,13 @@ impl Scenario {
         self.pool.is_some_and(|shape| shape.engine == PoolEngine::Rolex)
     }
 
+    /// What its faults explain.
+    fn allowed(&self) -> Allowed {
+        let allowed = Allowed::by(&self.rules, self.is_rolex(), self.changes_names);
+        let has_replicas = self.pool.is_some_and(|shape| shape.replicas > 1);
+        if has_replicas { allowed.with_losses() } else { allowed }
+    }
+
     /// Whether servers may die.
     pub(crate) fn has_ends(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.fault, Fault::CrashedServer | Fault::FrozenServer))
@@ -276,7 +283,7 @@ impl Scenario {
             scan_ways: self.scan_ways,
             budget_bytes_max: self.budget_bytes_max,
             access: Access::OneSided,
-            allowed: Allowed::by(&self.rules, self.is_rolex(), self.changes_names),
+            allowed: self.allowed(),
             may_be_full: self.may_be_full,
             has_blocks: self.block_bytes.is_some(),
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),

@@ -112,6 +112,8 @@ pub struct PoolShape {
     pub hashed_bytes: u64,
     /// On how many of its nodes each pair of a FlexKV table is.
     pub replicas: usize,
+    /// One of its nodes dies, and does not come back.
+    pub loses_node: bool,
 }
 
 /// Bytes of a FlexKV table whose memory is used again soon: an index of the least size, and objects for a few

@@ -151,6 +151,7 @@ found! {
     a_tail_that_does_not_follow: TailLeftBehind in "hashed-replicas" within 20;
     a_removed_pair_beside_a_new_one: RemovalLeftBehind in "hashed-replicas" within 10_000;
     an_object_named_before_its_replicas: NamedBeforeReplicas in "hashed-replicas" within 4_000;
+    reads_believed_for_ever: ReadsBelieved in "hashed-losses" within 2_000;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 8_000;

@@ -12,7 +12,7 @@ use farsight_index_rolex::LeafPlace;
 use farsight_layout::{FORMAT_VERSION, LOW_FENCE_WORD};
 use farsight_node::NodeOptions;
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, KeyKind, Reply, Request, Space, TableDefinition,
+    Blocks, ComputeNode, ControlRequest, KeyKind, LostNodes, Reply, Request, Space, TableDefinition,
 };
 use farsight_sim::Node;
 use serde::de::DeserializeOwned;
@@ -76,7 +76,7 @@ fn a_block_comes_back_once_its_compute_node_writes_nowhere() {
     };
 
     let [mut home, mut away] = ADDRESSES.map(|address| Side::new(&simulation, address));
-    let compute_node: ComputeNode = home.ask(&ControlRequest::Register);
+    let compute_node: ComputeNode = home.ask(&ControlRequest::Register { lost: LostNodes::default() });
     let announced = ControlRequest::Announce { coordinator: links.coordinator.0, compute_node };
     away.ask::<()>(&announced);
     let table = links.infos[0].id;

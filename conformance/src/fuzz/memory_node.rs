@@ -14,8 +14,8 @@ use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_node::Service;
 use farsight_node::{NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, PoolPlace, Reply, Request, ServerError, Space,
-    TableDefinition, TableId, TableLayout,
+    Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, LostNodes, PoolPlace, Reply, Request, ServerError,
+    Space, TableDefinition, TableId, TableLayout,
 };
 use serde::de::DeserializeOwned;
 
@@ -72,12 +72,12 @@ impl SteppedNode {
         Request::control(&mut frame, request);
         let reply = self.frame(client, &frame);
         match request {
-            ControlRequest::Register => {
+            ControlRequest::Register { .. } => {
                 if let Ok(number) = answer(&reply) {
                     self.twin.join(client, (self.host.epoch().0, number));
                 }
             }
-            ControlRequest::Announce { coordinator, compute_node } => {
+            ControlRequest::Announce { coordinator, compute_node, .. } => {
                 if answer::<()>(&reply).is_ok() {
                     self.twin.join(client, (*coordinator, *compute_node));
                 }
@@ -218,7 +218,7 @@ pub(super) fn run(data: &[u8]) {
                 node.state.note_departed(vec![client]);
                 node.twin.leave(client);
             }
-            2 => node.ask(client, &ControlRequest::Register),
+            2 => node.ask(client, &ControlRequest::Register { lost: LostNodes::default() }),
             3 | 4 => {
                 let (table, space) = (TableId(0), Space::Leaves);
                 node.ask(

@@ -5,7 +5,7 @@ use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
     Ack, Blocks, CallId, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
-    KeyKind, LockSeen, OPERATIONS_MAX, PoolPlace, Request, Space, StagedWrite, SubModelsWanted,
+    KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolPlace, Request, Space, StagedWrite, SubModelsWanted,
     TableDefinition, TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece, WriteEntries,
     WriteEntry, WriteOperation,
 };
@@ -297,8 +297,8 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
     let compute_node = ComputeNode(source.below(5) as u32);
     let coordinator = source.below(3) as u64;
     match kind {
-        0 => ControlRequest::Register,
-        1 => ControlRequest::Announce { coordinator, compute_node },
+        0 => ControlRequest::Register { lost: LostNodes::default() },
+        1 => ControlRequest::Announce { coordinator, compute_node, lost: LostNodes::default() },
         2 => {
             let epochs = (0..source.below(18)).map(|_| source.below(3) as u64).collect();
             let place = PoolPlace { epochs, index: source.byte() % 20 };

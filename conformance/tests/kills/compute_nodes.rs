@@ -42,7 +42,7 @@ pub(crate) fn serve() {
 }
 
 /// What writers and test know of each other.
-struct Writers {
+pub(crate) struct Writers {
     urls: String,
     written: Vec<AtomicU64>,
     lost: AtomicU64,
@@ -50,6 +50,28 @@ struct Writers {
 }
 
 impl Writers {
+    /// Writers of the pool at these addresses, who have not begun.
+    pub(crate) fn new(urls: &str) -> Self {
+        let written = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+        let (lost, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { urls: urls.to_owned(), written, lost, is_over }
+    }
+
+    /// Lets all write while `disturb` runs, and judges what they find.
+    pub(crate) fn run(&self, random: &mut SplitMix64, disturb: impl FnOnce()) {
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let random = SplitMix64::new(random.next_u64());
+                scope.spawn(move || self.write(writer, random));
+            }
+            let disturbed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(disturb));
+            self.is_over.store(true, Ordering::Relaxed);
+            disturbed.expect("all writers got on");
+        });
+        let sum: u64 = self.written.iter().map(|written| written.load(Ordering::Relaxed)).sum();
+        println!("{sum} writes, {} of unknown outcome", self.lost.load(Ordering::Relaxed));
+    }
+
     /// The whole life of one of them.
     fn write(&self, writer: u64, mut random: SplitMix64) {
         let client = connect(&self.urls);
@@ -86,7 +108,7 @@ impl Writers {
     }
 
     /// Waits until each has written so much more.
-    fn await_progress(&self) {
+    pub(crate) fn await_progress(&self) {
         let begun = Instant::now();
         for written in &self.written {
             let before = written.load(Ordering::Relaxed);
@@ -122,18 +144,13 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl) {
         };
         eventually("writes for others", || writes() > 0);
     };
-    let written = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
-    let (lost, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let writers = Writers { urls: urls.clone(), written, lost, is_over };
-    std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            let (writers, random) = (&writers, SplitMix64::new(random.next_u64()));
-            scope.spawn(move || writers.write(writer, random));
-        }
+    let writers = Writers::new(&urls);
+    let mut pauses = SplitMix64::new(random.next_u64());
+    writers.run(&mut random, || {
         let mut disturb = |number: usize, signal: Signal| {
             let mut player = start(number);
             await_writes();
-            std::thread::sleep(Duration::from_micros(random.below(50_000)));
+            std::thread::sleep(Duration::from_micros(pauses.below(50_000)));
             player.signal(signal);
             writers.await_progress();
             if signal == Signal::STOP {
@@ -146,14 +163,8 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl) {
             writers.await_progress();
         };
         let signals = [Signal::KILL, Signal::STOP, Signal::KILL];
-        let disturbed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            signals.into_iter().enumerate().for_each(|(number, signal)| disturb(number, signal));
-        }));
-        writers.is_over.store(true, Ordering::Relaxed);
-        disturbed.expect("all writers got on");
+        signals.into_iter().enumerate().for_each(|(number, signal)| disturb(number, signal));
     });
-    let sum: u64 = writers.written.iter().map(|written| written.load(Ordering::Relaxed)).sum();
-    println!("{sum} writes, {} of unknown outcome", writers.lost.load(Ordering::Relaxed));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use farsight_index_rolex::LeafPlace;
 use farsight_layout::pool::LockWord;
 use farsight_layout::{FORMAT_VERSION, OWNER_WORD};
 use farsight_protocol::{
-    ComputeNode, ControlRequest, Fenced, LockSeen, NodeHello, NodeStats, Reply, Request, TableId,
+    ComputeNode, ControlRequest, Fenced, LockSeen, LostNodes, NodeHello, NodeStats, Reply, Request, TableId,
 };
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
@@ -178,7 +178,7 @@ impl Asker {
         let queue = connection.open_queue().expect("a queue");
         let mut asker = Self { queue, _connection: connection };
         // Only a compute node fences another.
-        let _own: ComputeNode = asker.ask(&ControlRequest::Register);
+        let _own: ComputeNode = asker.ask(&ControlRequest::Register { lost: LostNodes::default() });
         asker
     }
 

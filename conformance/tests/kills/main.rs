@@ -6,6 +6,7 @@
 mod client;
 mod compute_nodes;
 mod fences;
+mod lost_nodes;
 mod oracle;
 mod pool;
 mod process;

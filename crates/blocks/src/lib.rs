@@ -35,6 +35,7 @@ mod space;
 mod stats;
 mod writer;
 
+pub use pages::Pages;
 pub use space::{BlockSpace, NoRoom};
 pub use stats::BlockStats;
 pub use writer::BlockWriter;

@@ -1,11 +1,11 @@
-//! Runs of pages: which are free, and how far the region is used.
+//! Runs of pages, or of lines: which are free, and how far the region is used.
 //!
 //! Invariant: free runs neither overlap nor touch each other, and lie below `used`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pages of a region.
-pub(crate) struct Pages {
+/// The pages of a region, or its lines.
+pub struct Pages {
     /// Pages from the region's start that were ever used.
     used: u64,
     /// Pages that may be used.
@@ -18,17 +18,21 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    pub(crate) fn new(limit: u64) -> Self {
+    /// So many, of which none is used.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
         Self { used: 0, limit, free: BTreeMap::new(), by_length: BTreeSet::new(), free_count: 0 }
     }
 
     /// Pages ever used.
-    pub(crate) fn used(&self) -> u64 {
+    #[must_use]
+    pub fn used(&self) -> u64 {
         self.used
     }
 
     /// Pages of free runs.
-    pub(crate) fn free_pages(&self) -> u64 {
+    #[must_use]
+    pub fn free_pages(&self) -> u64 {
         self.free_count
     }
 
@@ -37,11 +41,7 @@ impl Pages {
     ///
     /// # Errors
     /// Those of `grow`; then nothing has changed.
-    pub(crate) fn take<E>(
-        &mut self,
-        count: u64,
-        grow: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Option<u64>, E> {
+    pub fn take<E>(&mut self, count: u64, grow: impl FnOnce(u64) -> Result<(), E>) -> Result<Option<u64>, E> {
         if let Some(&(length, first)) = self.by_length.range((count, 0)..).next() {
             self.remove(first, length);
             if length > count {
@@ -63,7 +63,10 @@ impl Pages {
     }
 
     /// Makes the run of `count` pages from `first` on free.
-    pub(crate) fn give_back(&mut self, first: u64, count: u64) {
+    ///
+    /// # Panics
+    /// If one of them is free.
+    pub fn give_back(&mut self, first: u64, count: u64) {
         let (mut first, mut count) = (first, count);
         if let Some((&before, &length)) = self.free.range(..first).next_back() {
             assert!(before + length <= first, "page {first} is free already");
@@ -80,6 +83,19 @@ impl Pages {
             }
         }
         self.add(first, count);
+    }
+
+    /// So many of which those outside `taken` are free: runs in their order, first page and length.
+    #[must_use]
+    pub fn with_taken(limit: u64, taken: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut pages = Self::new(limit);
+        for (first, count) in taken {
+            if first > pages.used {
+                pages.add(pages.used, first - pages.used);
+            }
+            pages.used = pages.used.max(first + count);
+        }
+        pages
     }
 
     fn add(&mut self, first: u64, length: u64) {
@@ -115,6 +131,13 @@ mod tests {
         pages.give_back(4, 1);
         assert_eq!((pages.free_pages(), take(&mut pages, 8)), (8, Some(0)), "one run");
         assert_eq!(pages.used(), 9);
+    }
+
+    #[test]
+    fn what_is_not_taken_is_free() {
+        let mut pages = Pages::with_taken(20, [(2, 3), (5, 1), (9, 2)].into_iter());
+        assert_eq!((pages.used(), pages.free_pages()), (11, 5));
+        assert_eq!([2, 3, 3, 9].map(|count| take(&mut pages, count)), [Some(0), Some(6), Some(11), None]);
     }
 
     #[test]

@@ -1,21 +1,25 @@
 //! Addresses to a client.
 //!
 //! Protocol: a node alone is asked at once who it is, so that a way that leads nowhere is an error here. The
-//! nodes of a pool are asked with the first table.
+//! nodes of a pool are asked with the first table. One that cannot be reached is left out, if the others go on
+//! without it.
 
-use farsight_fabric::Connection;
+use farsight_fabric::{Connection, FabricError};
 
 use crate::{CatalogueError, Client, ClientOptions, PoolClient};
 
-/// A client of the nodes that `connections` reach, the coordinator first and in the order that all clients
+/// A client of the nodes that were `reached`, the coordinator first and in the order that all clients
 /// use.
 ///
 /// # Errors
 /// [`PoolError::Count`](crate::PoolError::Count), as [`Connection::open_queue`]; of a node alone any of
 /// [`PoolError`](crate::PoolError), and failures of the fabric.
-pub fn connect<C: Connection>(connections: Vec<C>, options: ClientOptions) -> Result<Client, CatalogueError> {
-    let is_alone = connections.len() == 1;
-    let pool = PoolClient::of_pool(connections, options)?;
+pub fn connect<C: Connection>(
+    reached: Vec<Result<C, FabricError>>,
+    options: ClientOptions,
+) -> Result<Client, CatalogueError> {
+    let is_alone = reached.len() == 1;
+    let pool = PoolClient::of_reached(reached, options)?;
     if is_alone {
         pool.check_place()?;
     }

@@ -16,15 +16,19 @@ mod lives;
 mod name_changes;
 mod names;
 mod poisoned;
+mod reach;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
+use farsight_base::sync::AtomicU64;
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
-use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, NodeLife, PoolPlace, TableId, TableInfo};
+use farsight_protocol::{
+    ComputeNode, ControlRequest, LostNodes, NodeHello, NodeLife, PoolPlace, TableId, TableInfo,
+};
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
@@ -34,10 +38,22 @@ use crate::injected;
 use crate::{CatalogueError, PoolError};
 use name_changes::NameChanges;
 use poisoned::Poisoned;
+use reach::Believed;
 
 /// Connections to all nodes.
 pub(crate) struct Nodes<C: Connection> {
     all: Vec<Node<C>>,
+    /// Their places in their pool's list, and how many nodes that has.
+    places: Vec<usize>,
+    pool_nodes: usize,
+    /// The others, without which the pool goes on.
+    lost: LostNodes,
+    /// Why one of them was not reached, if nobody has agreed yet that it is lost.
+    failure: Option<FabricError>,
+    /// Those that others have said are lost.
+    said_lost: AtomicU64,
+    /// Until when reads are believed.
+    believed: Believed,
     /// The engines with whose tables it can work.
     engines: Lookup<C>,
     epochs: OnceLock<Vec<u64>>,
@@ -81,18 +97,53 @@ pub(crate) struct Known<C: Connection> {
 
 impl<C: Connection> Nodes<C> {
     pub(crate) fn new(connections: Vec<C>, engines: Lookup<C>) -> Result<Self, FabricError> {
-        let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
+        let nodes = connections.len();
+        Self::over(connections.into_iter().enumerate().collect(), nodes, engines)
+    }
+
+    /// Connections to some of a pool's nodes, by their places. It goes on without the others.
+    fn over(
+        connections: Vec<(usize, C)>,
+        pool_nodes: usize,
+        engines: Lookup<C>,
+    ) -> Result<Self, FabricError> {
+        let places: Vec<usize> = connections.iter().map(|(place, _)| *place).collect();
+        let lost = LostNodes::of((0..pool_nodes).filter(|place| !places.contains(place)));
+        let believed = Believed::default();
+        let node = |(_, connection): (usize, C)| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, lives, met, locks) =
             (OnceLock::new(), OnceLock::new(), OnceLock::new(), OnceLock::new());
         let tables = Tables { by_id: HashMap::new(), former: HashMap::new(), let_go_at: 0 };
         let tables = Mutex::new(tables);
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
-        Ok(Self { all, engines, epochs, lives, met, locks, tables, name_changes, poisoned })
+        let (failure, said_lost) = (None, AtomicU64::new(0));
+        Ok(Self {
+            all,
+            places,
+            pool_nodes,
+            lost,
+            failure,
+            said_lost,
+            believed,
+            engines,
+            epochs,
+            lives,
+            met,
+            locks,
+            tables,
+            name_changes,
+            poisoned,
+        })
     }
 
     pub(crate) fn count(&self) -> usize {
         self.all.len()
+    }
+
+    /// How many nodes the pool has, with those that are left out.
+    pub(crate) fn pool_nodes(&self) -> usize {
+        self.pool_nodes
     }
 
     pub(crate) fn connection(&self, node: usize) -> &C {
@@ -137,6 +188,12 @@ impl<C: Connection> Nodes<C> {
         }
         let hello = |node| self.ask::<NodeHello>(node, &ControlRequest::Hello);
         let hellos = (0..self.count()).map(hello).collect::<Result<Vec<_>, _>>()?;
+        self.agree(&hellos)?;
+        if self.lost.count() > 0 {
+            let epochs = self.epochs_of_pool(&hellos)?;
+            self.lives.get_or_init(|| None);
+            return Ok(self.epochs.get_or_init(|| epochs));
+        }
         let epochs: Vec<u64> = hellos.iter().map(|hello| hello.epoch).collect();
         for (node, epoch) in epochs.iter().enumerate() {
             if let Some(twin) = epochs[..node].iter().position(|other| other == epoch) {
@@ -211,9 +268,12 @@ impl<C: Connection> Nodes<C> {
             return Ok(locks.clone());
         }
         // No lock is held while an answer is awaited: of several that ask, all are told the same number.
-        let compute_node: ComputeNode = self.ask(0, &ControlRequest::Register)?;
+        let lost = self.lost;
+        let of_view = |error| self.of_view(error);
+        let compute_node: ComputeNode = self.ask(0, &ControlRequest::Register { lost }).map_err(of_view)?;
         for node in 1..self.count() {
-            self.ask::<()>(node, &ControlRequest::Announce { coordinator, compute_node })?;
+            let announce = ControlRequest::Announce { coordinator, compute_node, lost };
+            self.ask::<()>(node, &announce).map_err(of_view)?;
         }
         Ok(self.locks.get_or_init(|| ComputeNodeLocks::new(compute_node.0)).clone())
     }

@@ -12,11 +12,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
+use farsight_fabric::{Connection, FabricError};
 use farsight_index::Engines;
 use farsight_index_rolex::{ComputeNodeLocks, GroupSizes, RolexCache};
-use farsight_protocol::{ControlRequest, POOL_NODES_MAX, TableEngine, TableInfo};
+use farsight_protocol::{ControlRequest, LostNodes, POOL_NODES_MAX, TableEngine, TableInfo};
 use serde::de::DeserializeOwned;
 
 use crate::CatalogueError;
@@ -79,6 +79,33 @@ impl<C: Connection> PoolClient<C> {
     /// [`PoolError::Count`], and as [`Connection::open_queue`].
     pub fn of_pool(connections: Vec<C>, options: ClientOptions) -> Result<Self, CatalogueError> {
         Self::with_engines::<Engines>(connections, options)
+    }
+
+    /// [`PoolClient::of_pool`] of nodes some of which may not have been reached. The pool goes on without
+    /// those, if the others agree.
+    ///
+    /// # Errors
+    /// The first failure to reach one, if they do not; as [`PoolClient::of_pool`].
+    pub fn of_reached(
+        mut reached: Vec<Result<C, FabricError>>,
+        options: ClientOptions,
+    ) -> Result<Self, CatalogueError> {
+        let count = reached.len();
+        if !(1..=NODES_MAX).contains(&count) {
+            return Err(PoolError::Count { max: NODES_MAX, got: count }.into());
+        }
+        if reached.iter().all(Result::is_ok) {
+            // Whether the pool goes on without one of them the first table tells.
+            return Self::of_pool(reached.into_iter().flatten().collect(), options);
+        }
+        if count < 3 {
+            let failed = reached.iter().position(Result::is_err).expect("one was not reached");
+            return Err(reached.swap_remove(failed).err().expect("a failure").into());
+        }
+        let reached = reached.into_iter().enumerate().collect();
+        let nodes = Nodes::reach(reached, count, LostNodes::default(), Lookup::of::<Engines>())?;
+        let client = Client::over(Arc::new(nodes), options);
+        Ok(Self { client, connection: PhantomData })
     }
 
     /// [`PoolClient::of_pool`] of a client that works with tables of these engines.

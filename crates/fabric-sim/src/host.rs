@@ -75,6 +75,12 @@ impl<K: Kind> SimHost<K> {
         self.world.tell();
     }
 
+    /// The server's processor dies; its card does so much later.
+    pub fn freeze(&self, lasts: Duration) {
+        self.world.state().freeze_host(self.host, lasts.as_nanos() as u64);
+        self.world.tell();
+    }
+
     /// Clients that have ended since it was asked last: none of their verbs executes any more. What a card
     /// does whose queue pairs are destroyed; [`Host::step`] names none, because requests of one that was cut
     /// off may still be on their way.

@@ -175,7 +175,7 @@ impl State {
     }
 
     /// The processor of a server dies; its card does `lasts_ns` later.
-    fn freeze_host(&mut self, host: usize, lasts_ns: u64) {
+    pub(crate) fn freeze_host(&mut self, host: usize, lasts_ns: u64) {
         let now_ns = self.now_ns;
         self.trace.note(now_ns, [13, host as u64], || Words::new(Who::Host(host), "has a dead processor"));
         let own = &mut self.hosts[host];

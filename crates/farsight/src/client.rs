@@ -343,11 +343,19 @@ fn connect_to<C: Connection>(
     connect: impl Fn(&ServerUrl) -> Result<Option<C>, ConnectError>,
 ) -> Result<farsight_client::Client, ConnectError> {
     let options = ClientOptions { reconnect_timeout: options.reconnect_timeout };
-    let mut connections = Vec::new();
+    let mut reached = Vec::new();
     for url in to.urls() {
         let first = || to.urls()[0].clone();
         let other = || ConnectError::MixedFabrics { first: first(), second: url.clone() };
-        connections.push(connect(url)?.ok_or_else(other)?);
+        reached.push(match connect(url) {
+            Ok(connection) => Ok(connection.ok_or_else(other)?),
+            Err(ConnectError::Fabric(error)) => Err(error),
+            Err(error) => return Err(error),
+        });
     }
-    Ok(farsight_client::connect(connections, options)?)
+    match farsight_client::connect(reached, options) {
+        Ok(client) => Ok(client),
+        Err(CatalogueError::Fabric(error)) => Err(error.into()),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -98,6 +98,7 @@ impl FlexSession {
             None => answers.reset_any_length(keys.len()),
         }
         self.count(|counters| counters.gets += keys.len() as u64);
+        let until = self.believed_until(queues[0].now())?;
         let mut answering = Answering { answers, fixed_bytes };
         let mut staged = self.buffers.staged.lend();
         for (number, keys) in keys.chunks(GETS).enumerate() {
@@ -110,7 +111,7 @@ impl FlexSession {
             self.take_objects(queues, (first, keys), &mut staged, &mut answering)?;
             self.look_rest(queues, (first, keys), &staged, &mut answering)?;
         }
-        Ok(())
+        self.check_believed(until, queues[0].now())
     }
 
     /// Brings near what is remembered of the keys.

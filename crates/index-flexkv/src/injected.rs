@@ -33,6 +33,8 @@ farsight_base::bugs! {
     TAIL_LEFT_BEHIND = "TailLeftBehind";
     /// A pair that the head has removed stays at the tail beside one that was inserted.
     REMOVAL_LEFT_BEHIND = "RemovalLeftBehind";
+    /// What was read is believed for ever.
+    READS_BELIEVED = "ReadsBelieved";
     /// The head names an object beside the WRITEs that bring it to the replicas.
     NAMED_BEFORE_REPLICAS = "NamedBeforeReplicas";
 }

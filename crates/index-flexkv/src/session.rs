@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use farsight_base::Line;
-use farsight_base::clock::Deadline;
+use farsight_base::clock::{Deadline, MonotonicNs};
 use farsight_base::pinned::PinnedMemory;
 use farsight_base::prng::SplitMix64;
 use farsight_fabric::lane::{PoolLane, PoolSlot};
@@ -15,6 +15,8 @@ use farsight_protocol::{Operand, ValueKind, WriteOutcome};
 
 use crate::addresses::HeldAddresses;
 use crate::get::StagedGet;
+#[cfg(injected)]
+use crate::injected;
 use crate::versions::Versions;
 use crate::write::Write;
 use crate::{Addresses, FlexError, FlexTable, ObjectCalls, ProxyCalls, Stock};
@@ -55,6 +57,15 @@ pub(crate) struct Buffers {
 /// How many others the write of this number stands for, by a list that has all or none.
 pub(crate) fn absorbed_by(absorbed: &[u64], index: usize) -> u64 {
     absorbed.get(index).copied().unwrap_or(0)
+}
+
+/// True if a write took effect, or nobody knows.
+fn has_changed(written: &Written) -> bool {
+    use WriteOutcome::{Inserted, Removed, Replaced};
+    match written {
+        Ok(outcome) => matches!(outcome, Inserted(_) | Replaced(_) | Removed(_)),
+        Err(_) => true,
+    }
 }
 
 /// A write that is done, or not yet, and the value before.
@@ -124,14 +135,62 @@ impl FlexSession {
         old_values: &mut OldValues,
     ) {
         self.addresses.borrow_mut().refresh();
-        if let Err(error) = self.settle_wanted(queues) {
-            let error = Arc::new(error);
-            outcomes.extend(writes.keys.iter().map(|_| Err(FlexError::of_all(&error))));
-            if writes.operation.returns_value() {
-                writes.keys.iter().for_each(|_| old_values.push(&[]));
+        let begun = self.settle_wanted(queues).and_then(|()| self.believed_until(queues[0].now()));
+        let until = match begun {
+            Ok(until) => until,
+            Err(error) => {
+                let error = Arc::new(error);
+                outcomes.extend(writes.keys.iter().map(|_| Err(FlexError::of_all(&error))));
+                if writes.operation.returns_value() {
+                    writes.keys.iter().for_each(|_| old_values.push(&[]));
+                }
+                return;
             }
-            return;
+        };
+        let first = outcomes.len();
+        self.write_in_order(queues, writes, outcomes, old_values);
+        if let Err(error) = self.check_believed(until, queues[0].now()) {
+            let error = Arc::new(error);
+            // What a write has changed is changed at all replicas. What it has left it has only READ.
+            let left = outcomes[first..].iter_mut().filter(|done| !has_changed(done));
+            left.for_each(|done| *done = Err(FlexError::of_all(&error)));
         }
+    }
+
+    /// Until when this session believes what it reads from `now` on; `None` without replicas.
+    pub(crate) fn believed_until(&self, now: MonotonicNs) -> Result<Option<MonotonicNs>, FlexError> {
+        if !self.table.has_replicas() {
+            return Ok(None);
+        }
+        self.calls.renew(now).map(Some).map_err(FlexError::of_call)
+    }
+
+    /// Fails if what was read until `now` is not to be believed: the pool may go on without a node at which it
+    /// was read.
+    pub(crate) fn check_believed(
+        &self,
+        until: Option<MonotonicNs>,
+        now: MonotonicNs,
+    ) -> Result<(), FlexError> {
+        #[cfg(injected)]
+        if injected::READS_BELIEVED.is_injected() {
+            return Ok(());
+        }
+        match until {
+            // If it goes on as before, it did so while this was read.
+            Some(until) if now >= until => self.believed_until(now).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Executes writes by this session's own verbs, those of one key in their order.
+    fn write_in_order<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<Written>,
+        old_values: &mut OldValues,
+    ) {
         let mut rest = writes;
         while !rest.keys.is_empty() {
             // As many as have different keys: two writes of one key would have no order.

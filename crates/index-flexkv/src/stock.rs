@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_protocol::{ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, SplitGrant};
@@ -40,6 +41,12 @@ pub trait ObjectCalls: Send + Sync {
         published: &[ObjectMemory],
         freed: &[ObjectMemory],
     ) -> CallResult<ObjectGrant>;
+
+    /// Until when reads are believed that begin `now`, of a table with replicas.
+    ///
+    /// # Errors
+    /// The call's; the fabric's if the pool goes on without other nodes than this session.
+    fn renew(&self, now: MonotonicNs) -> CallResult<MonotonicNs>;
 
     /// Tells the head of a shard, a node, that all replicas have what the head had when it requested that
     /// under this number.

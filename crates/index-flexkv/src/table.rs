@@ -77,6 +77,12 @@ pub enum UnsoundTable {
     /// A node gave it too little memory.
     #[error(transparent)]
     Index(#[from] IndexTooSmall),
+    /// All nodes of a shard are lost.
+    #[error("no node is left that has pairs of shard {shard}")]
+    Lost {
+        /// The shard.
+        shard: usize,
+    },
     /// Nodes gave it different memory, so none has what another one has.
     #[error(
         "nodes that have the same pairs give a table the same memory: expected {expected} lines of index and \
@@ -93,7 +99,8 @@ pub enum UnsoundTable {
 }
 
 impl FlexTable {
-    /// A table with such values on these nodes, in the pool's order, of which so many have each pair.
+    /// A table with such values on these nodes, in the pool's order, of which so many have each pair. Those
+    /// that are lost are `None`, and have no queue pair.
     ///
     /// The partitions whose number leaves remainder `s` by the count of nodes are shard `s`. Its tail is
     /// node `s`, and those before it in the chain are the nodes behind that, round the list. So a node's
@@ -104,36 +111,19 @@ impl FlexTable {
     ///
     /// # Panics
     /// Without nodes, or with more replicas than nodes.
-    pub fn new(nodes: &[FlexNode], values: ValueKind, replicas: usize) -> Result<Self, UnsoundTable> {
+    pub fn new(nodes: &[Option<FlexNode>], values: ValueKind, replicas: usize) -> Result<Self, UnsoundTable> {
         assert!((1..=nodes.len()).contains(&replicas), "{replicas} replicas on {} nodes", nodes.len());
         let lines = |node: &FlexNode| (node.index_lines, node.object_lines);
-        let unequal = nodes.iter().position(|node| lines(node) != lines(&nodes[0]));
-        if let (Some(node), true) = (unequal, replicas > 1) {
-            let [expected, got] = [0, node].map(|node| format!("{:?}", lines(&nodes[node])));
+        let first = nodes.iter().flatten().next().expect("a table has nodes");
+        let is_unequal =
+            |node: &Option<FlexNode>| node.as_ref().is_some_and(|node| lines(node) != lines(first));
+        if let (Some(node), true) = (nodes.iter().position(is_unequal), replicas > 1) {
+            let got = nodes[node].as_ref().map(lines);
+            let [expected, got] = [Some(lines(first)), got].map(|lines| format!("{lines:?}"));
             return Err(UnsoundTable::Unequal { node, expected, got });
         }
-        let shard = |(number, own): (usize, &FlexNode)| {
-            let (index_lines, object_lines) =
-                (own.index_lines / replicas as u32, own.object_lines / replicas as u32);
-            let replica = |section: usize| {
-                let node = (number + section) % nodes.len();
-                Replica {
-                    node,
-                    index: nodes[node].index,
-                    index_first_line: section as u32 * index_lines,
-                    objects: nodes[node].objects,
-                    objects_first_line: section as u32 * object_lines,
-                }
-            };
-            let shape = IndexShape::new(nodes.len(), index_lines.into())?;
-            Ok(Shard {
-                shape,
-                object_lines,
-                chain: (0..replicas).rev().map(replica).collect(),
-                is_shortened: false,
-            })
-        };
-        let shards = nodes.iter().enumerate().map(shard).collect::<Result<_, UnsoundTable>>()?;
+        let shard = |shard: usize| Shard::of(nodes, shard, replicas);
+        let shards = (0..nodes.len()).map(shard).collect::<Result<_, _>>()?;
         Ok(Self { shards, directories: Arc::default(), values })
     }
 
@@ -178,7 +168,12 @@ impl FlexTable {
         self.chain(shard).last().expect("a chain has a replica")
     }
 
-    /// True if pairs are on several nodes.
+    /// True if pairs are, or were, on several nodes.
+    pub(crate) fn has_replicas(&self) -> bool {
+        self.shards.iter().any(|shard| shard.chain.len() > 1 || shard.is_shortened)
+    }
+
+    /// True if pairs of a shard are on several nodes.
     pub(crate) fn is_replicated(&self, shard: usize) -> bool {
         self.chain(shard).len() > 1
     }
@@ -196,6 +191,35 @@ impl FlexTable {
     /// True if a shard has such a place for objects.
     pub(crate) fn has_object(&self, shard: usize, place: ObjectPlace) -> bool {
         u64::from(place.offset_lines) + u64::from(place.lines) <= self.shards[shard].object_lines.into()
+    }
+}
+
+impl Shard {
+    /// A shard on those of its nodes that are there.
+    fn of(nodes: &[Option<FlexNode>], number: usize, replicas: usize) -> Result<Self, UnsoundTable> {
+        let section_of = |section: usize| ((number + section) % nodes.len(), section);
+        let of_node = |(place, section): (usize, usize)| {
+            let node = nodes[place]?;
+            let (index_lines, object_lines) =
+                (node.index_lines / replicas as u32, node.object_lines / replicas as u32);
+            let replica = Replica {
+                // Queue pairs are of the nodes that are there.
+                node: nodes[..place].iter().flatten().count(),
+                index: node.index,
+                index_first_line: section as u32 * index_lines,
+                objects: node.objects,
+                objects_first_line: section as u32 * object_lines,
+            };
+            Some((replica, index_lines, object_lines))
+        };
+        let chain: Vec<_> = (0..replicas).rev().map(section_of).filter_map(of_node).collect();
+        let Some(&(_, index_lines, object_lines)) = chain.first() else {
+            return Err(UnsoundTable::Lost { shard: number });
+        };
+        let shape = IndexShape::new(nodes.len(), index_lines.into())?;
+        let is_shortened = chain.len() < replicas;
+        let chain = chain.into_iter().map(|(replica, ..)| replica).collect();
+        Ok(Self { shape, object_lines, chain, is_shortened })
     }
 }
 

@@ -144,6 +144,13 @@ impl ComputeNodes {
         })
     }
 
+    /// All that have a client.
+    pub(crate) fn all(&self) -> Vec<Identity> {
+        let mut all: Vec<Identity> = self.members.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
     /// The clients of that compute node that are in.
     pub(crate) fn clients(&self, identity: Identity) -> Vec<ClientId> {
         self.members.get(&identity).map(|members| members.clients.clone()).unwrap_or_default()

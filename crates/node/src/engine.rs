@@ -12,8 +12,8 @@ use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, Ticket};
 use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
 use farsight_protocol::{
-    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, PartStats, RegionInfo, ReplyWriter, Request,
-    ServerError, SpaceStats, TableLayout,
+    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, LostNodes, PartStats, RegionInfo, ReplyWriter,
+    Request, ServerError, SpaceStats, TableLayout,
 };
 
 use crate::authors::Noting;
@@ -137,6 +137,9 @@ pub trait HostedTable: Send + Sync {
 
     /// Takes over what a compute node had, none of whose verbs can execute any more.
     fn end(&self, _owner: ComputeNode) {}
+
+    /// Goes on without these nodes of its pool. No compute node is connected.
+    fn leave_out(&self, _lost: LostNodes) {}
 
     /// What the log needs of it, if its engine has a log.
     fn logged(&self) -> Option<&dyn LoggedTable> {

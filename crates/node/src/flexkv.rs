@@ -7,12 +7,13 @@
 
 mod head;
 mod objects;
+mod places;
 mod proxies;
 mod section;
 mod settling;
 mod splits;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
@@ -23,8 +24,9 @@ use farsight_index::{FlexKv, Registered};
 use farsight_layout::hash_index::{IndexShape, OBJECT_OFFSET_BITS};
 use farsight_layout::value_block::block_bytes;
 use farsight_protocol::{
-    ComputeNode, ErrorCode, ObjectGrant, ObjectMemory, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer,
-    RegionInfo, Request, ServerError, Space, SpaceStats, SplitGrant, ValueKind,
+    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, LostNodes, ObjectGrant, ObjectMemory,
+    PROXIES_MAX, Proxy, ProxyLease, ProxyOffer, RegionInfo, Request, ServerError, Space, SpaceStats,
+    SplitGrant, ValueKind,
 };
 
 use crate::BackgroundState;
@@ -32,7 +34,7 @@ use crate::compute_nodes::Connected;
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
-use head::ShardHead;
+use head::{HeadStats, ShardHead};
 use proxies::Proxies;
 use section::Section;
 use splits::Splits;
@@ -49,13 +51,15 @@ const USUAL_VALUE_BYTES: usize = 128;
 pub struct FlexTable {
     name: Arc<TableName>,
     nodes: usize,
+    /// This node's place among them.
+    place: usize,
+    replicas: usize,
     index: Arc<dyn Region>,
     objects: Arc<dyn Region>,
-    /// The shard of which this node is the head.
-    shard: usize,
-    head: ShardHead,
-    /// Who writes for others, at the coordinator.
-    proxies: Option<Mutex<Proxies>>,
+    /// The shards of which this node is the head.
+    heads: RwLock<Vec<(usize, Arc<ShardHead>)>>,
+    /// Who writes for others, while this node is the coordinator.
+    proxies: Mutex<Proxies>,
 }
 
 impl FlexTable {
@@ -68,40 +72,78 @@ impl FlexTable {
         let no_memory = |error: farsight_fabric::FabricError| {
             ServerError::new(ErrorCode::NoMemory, format!("table {name:?}: {error}"))
         };
-        // The last of them. Clients find sections by the lines that the regions have.
-        let section = |region: &Arc<dyn Region>| {
-            let words = region.words().len() / WORDS_PER_LINE / replicas as usize * WORDS_PER_LINE;
-            let first = words * (replicas as usize - 1);
-            Arc::new(Section::new(Arc::clone(region), first, words)) as Arc<dyn Region>
-        };
-        let (own_index, own_objects) = if replicas == 1 {
-            (Arc::clone(&index), Arc::clone(&objects))
-        } else {
+        if replicas > 1 {
             // What other nodes give out they cannot grow here.
             index.grow_to(index.words().len() as u64 * 8).map_err(no_memory)?;
             objects.grow_to(objects.words().len() as u64 * 8).map_err(no_memory)?;
-            (section(&index), section(&objects))
+        }
+        let table = Self {
+            name: Arc::clone(&name),
+            nodes: new.nodes(),
+            place: new.index(),
+            replicas: replicas as usize,
+            index,
+            objects,
+            heads: RwLock::default(),
+            proxies: Mutex::default(),
         };
-        let lines = (own_index.words().len() / WORDS_PER_LINE) as u64;
+        let section = table.replicas - 1;
+        let (index, objects) = (table.section(&table.index, section), table.section(&table.objects, section));
+        let (shard, lines) = (table.shard(section), (index.words().len() / WORDS_PER_LINE) as u64);
         let shape = IndexShape::new(new.nodes(), lines).map_err(|error| too_small(&name, &error))?;
-        let shard = (new.index() + new.nodes() - (replicas as usize - 1)) % new.nodes();
         let splits = Splits::new(shape, new.nodes(), shard);
-        own_index.grow_to(splits.first_bytes()).map_err(no_memory)?;
-        let object_bytes = own_objects.words().len() as u64 * 8;
-        let space = Arc::new(BlockSpace::new(own_objects, SPACE, object_bytes));
-        let head = ShardHead::new(Arc::clone(&name), own_index, (shape, splits), space, replicas > 1);
-        let proxies = (new.index() == 0).then(Mutex::default);
-        Ok(Self { name, nodes: new.nodes(), index, objects, shard, head, proxies })
+        index.grow_to(splits.first_bytes()).map_err(no_memory)?;
+        let object_bytes = objects.words().len() as u64 * 8;
+        let space = Arc::new(BlockSpace::new(objects, SPACE, object_bytes));
+        let head = ShardHead::new(name.clone(), index, (shape, splits), space, replicas > 1);
+        table.heads_mut().push((shard, Arc::new(head)));
+        Ok(table)
+    }
+
+    /// The shard that has this section of the regions.
+    fn shard(&self, section: usize) -> usize {
+        (self.place + self.nodes - section) % self.nodes
+    }
+
+    /// A section of a region. Clients find it by the lines that the region has.
+    fn section(&self, region: &Arc<dyn Region>, section: usize) -> Arc<dyn Region> {
+        if self.replicas == 1 {
+            return Arc::clone(region);
+        }
+        let words = region.words().len() / WORDS_PER_LINE / self.replicas * WORDS_PER_LINE;
+        Section::new(Arc::clone(region), words * section, words)
+    }
+
+    fn heads(&self) -> RwLockReadGuard<'_, Vec<(usize, Arc<ShardHead>)>> {
+        // Each change is complete.
+        self.heads.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heads_mut(&self) -> RwLockWriteGuard<'_, Vec<(usize, Arc<ShardHead>)>> {
+        // Each change is complete.
+        self.heads.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The head of a shard, if it is this node.
-    fn head(&self, shard: usize) -> Result<&ShardHead, ServerError> {
-        if shard == self.shard {
-            return Ok(&self.head);
+    fn head(&self, shard: usize) -> Result<Arc<ShardHead>, ServerError> {
+        let heads = self.heads();
+        if let Some((_, head)) = heads.iter().find(|(of, _)| *of == shard) {
+            return Ok(Arc::clone(head));
         }
-        let text =
-            format!("table {:?}: this node is the head of shard {}, not {shard}", self.name, self.shard);
+        let of: Vec<usize> = heads.iter().map(|(shard, _)| *shard).collect();
+        let text = format!("table {:?}: this node is the head of shards {of:?}, not of {shard}", self.name);
         Err(ServerError::new(ErrorCode::BadRequest, text))
+    }
+
+    /// Becomes the head of a shard whose head was lost.
+    fn succeed(&self, section: usize) {
+        let (index, objects) = (self.section(&self.index, section), self.section(&self.objects, section));
+        let (shard, lines) = (self.shard(section), (index.words().len() / WORDS_PER_LINE) as u64);
+        let Ok(shape) = IndexShape::new(self.nodes, lines) else { return };
+        let splits = Splits::new(shape, self.nodes, shard);
+        let name = Arc::clone(&self.name);
+        let head = ShardHead::successor(name, index, (shape, splits), objects, section > 0);
+        self.heads_mut().push((shard, Arc::new(head)));
     }
 
     /// Takes note of what became of a shard's memory that compute nodes had in hand, and gives `owner` more.
@@ -150,7 +192,7 @@ impl FlexTable {
         offer: ProxyOffer,
         now: MonotonicNs,
     ) -> Result<ProxyLease, ServerError> {
-        self.proxies()?.lease(owner, offer, now).ok_or_else(|| {
+        self.proxies().lease(owner, offer, now).ok_or_else(|| {
             let text = format!("table {:?} has {PROXIES_MAX} compute nodes that serve, its most", self.name);
             ServerError::new(ErrorCode::OutOfResources, text)
         })
@@ -158,16 +200,12 @@ impl FlexTable {
 
     /// Who writes for others.
     pub(crate) fn who_proxies(&self, now: MonotonicNs) -> Result<Vec<Proxy>, ServerError> {
-        Ok(self.proxies()?.all(now))
+        Ok(self.proxies().all(now))
     }
 
-    fn proxies(&self) -> Result<MutexGuard<'_, Proxies>, ServerError> {
+    fn proxies(&self) -> MutexGuard<'_, Proxies> {
         // Each change is complete, or a bug that ends all answers.
-        let proxies = self.proxies.as_ref().ok_or_else(|| {
-            let text = "the pool's first node knows which compute nodes serve, not this one";
-            ServerError::new(ErrorCode::BadRequest, text)
-        })?;
-        Ok(proxies.lock().unwrap_or_else(PoisonError::into_inner))
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,6 +213,32 @@ impl FlexTable {
 struct SectionBytes {
     index: u64,
     objects: u64,
+}
+
+/// What two heads have together.
+fn sum(one: HeadStats, other: HeadStats) -> HeadStats {
+    let (index, used, blocks) = one;
+    let (other_index, other_used, other_blocks) = other;
+    let index = HashIndexStats {
+        partitions: index.partitions + other_index.partitions,
+        subtables: index.subtables + other_index.subtables,
+        depth_max: index.depth_max.max(other_index.depth_max),
+        slots: index.slots + other_index.slots,
+        objects: index.objects + other_index.objects,
+        splits: index.splits + other_index.splits,
+        resting_units: index.resting_units + other_index.resting_units,
+        used_units: index.used_units + other_index.used_units,
+        units: index.units + other_index.units,
+    };
+    let blocks = BlockSpaceStats {
+        live_bytes: blocks.live_bytes + other_blocks.live_bytes,
+        free_bytes: blocks.free_bytes + other_blocks.free_bytes,
+        quarantined_bytes: blocks.quarantined_bytes + other_blocks.quarantined_bytes,
+        lost_bytes: blocks.lost_bytes + other_blocks.lost_bytes,
+        used_bytes: blocks.used_bytes + other_blocks.used_bytes,
+        limit_bytes: blocks.limit_bytes + other_blocks.limit_bytes,
+    };
+    (index, used + other_used, blocks)
 }
 
 /// Divides a table's memory between its index and its objects, and that between the sections of each.
@@ -208,7 +272,10 @@ struct Sweep(Arc<FlexTable>);
 impl BackgroundWork for Sweep {
     /// A piece, whose objects take about as long as so many sub-models.
     fn step(&mut self, _: MonotonicNs, _: usize, _: fn() -> Duration) -> BackgroundState {
-        if self.0.head.sweep() { BackgroundState::Working } else { BackgroundState::Idle { again_at: None } }
+        let heads = self.0.heads().clone();
+        // One step each: a head without work costs nothing.
+        let are_working = heads.iter().filter(|(_, head)| head.sweep()).count();
+        if are_working > 0 { BackgroundState::Working } else { BackgroundState::Idle { again_at: None } }
     }
 }
 
@@ -233,7 +300,9 @@ impl HostedTable for FlexTable {
     }
 
     fn stats(&self, _: MonotonicNs) -> HostedStats {
-        let (hash_index, used, blocks) = self.head.stats();
+        let of_heads: Vec<_> = self.heads().iter().map(|(_, head)| head.stats()).collect();
+        let (hash_index, used, blocks) =
+            of_heads.into_iter().reduce(sum).expect("a node is the head of a shard");
         HostedStats {
             leaves: SpaceStats {
                 capacity: (self.index.words().len() / WORDS_PER_LINE) as u64,
@@ -249,10 +318,21 @@ impl HostedTable for FlexTable {
     }
 
     fn end(&self, owner: ComputeNode) {
-        if let Ok(mut proxies) = self.proxies() {
-            proxies.end(owner);
+        self.proxies().end(owner);
+        for (_, head) in self.heads().clone() {
+            head.end(owner);
         }
-        self.head.end(owner);
+    }
+
+    fn leave_out(&self, lost: LostNodes) {
+        for section in 0..self.replicas {
+            let shard = self.shard(section);
+            let before = (section + 1..self.replicas).map(|section| (shard + section) % self.nodes);
+            let is_head = before.into_iter().all(|place| lost.contains(place));
+            if is_head && self.head(shard).is_err() {
+                self.succeed(section);
+            }
+        }
     }
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
@@ -260,7 +340,7 @@ impl HostedTable for FlexTable {
     }
 
     fn pending_training(&self) -> u64 {
-        self.head.pieces_left()
+        self.heads().iter().map(|(_, head)| head.pieces_left()).sum()
     }
 
     fn objects(&self) -> Option<&FlexTable> {

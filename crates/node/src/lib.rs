@@ -49,6 +49,7 @@ mod new_table;
 mod node;
 mod options;
 mod own_pool;
+mod pool_view;
 mod prefault;
 pub mod process;
 mod rolex;

@@ -14,6 +14,8 @@ use crate::{DataOptions, StartError, process};
 const LEASE_OF_CONNECTIONS: Duration = Duration::from_millis(500);
 /// The lease where a fence may end a process: longer than a debugger's look, or a control group's pause.
 const LEASE_OF_PROCESSES: Duration = Duration::from_secs(5);
+/// How long compute nodes believe what they read.
+const BELIEVED: Duration = Duration::from_millis(400);
 /// The shortest lease.
 const LEASE_MIN: Duration = Duration::from_millis(10);
 
@@ -38,6 +40,9 @@ pub struct NodeOptions {
     /// to [`LEASE_MAX`]. Default: 5 s at a node with a listener that may have to end processes (shared
     /// memory), else 500 ms.
     pub lease: Option<Duration>,
+    /// How long compute nodes may believe what they read of a table with replicas, before they ask whether the
+    /// pool goes on as it did. A node that is lost is left out when this is over, and a quarter more.
+    pub believed: Duration,
     /// Why clients cannot write this node's memory one-sided, if they cannot: then no ROLEX table is made.
     pub read_only: Option<String>,
     /// Where it keeps its tables, if they are to be there after a restart. Default: nowhere.
@@ -60,6 +65,7 @@ impl Default for NodeOptions {
             prefault_bytes: Vec::new(),
             training: TrainOptions::default(),
             lease: None,
+            believed: BELIEVED,
             read_only: None,
             data: None,
             unix_time: Arc::new(SystemUnixTime::new()),

@@ -18,6 +18,7 @@ use crate::compute_nodes::{ComputeNodes, Identity};
 use crate::durable::Durable;
 use crate::leases::Leases;
 use crate::memory_limit::MemoryLimit;
+use crate::pool_view::PoolView;
 use crate::signal::Signal;
 use crate::table::Table;
 use crate::tables::Tables;
@@ -39,6 +40,7 @@ pub struct NodeState {
     pub(crate) own_pool: Arc<Signal>,
     epoch: Epoch,
     compute_nodes: Mutex<ComputeNodes>,
+    pub(crate) pool_view: Mutex<PoolView>,
     /// Held by a worker that fences: two fences whose clients wait for each other must not.
     pub(crate) fencing: Mutex<Leases>,
     lease: Duration,
@@ -77,6 +79,7 @@ impl NodeState {
         // In pools it is one node in all of its lives.
         let own = durable.as_ref().map_or(epoch, |durable| durable.origin());
         let mut options = options.clone();
+        let believed = options.believed;
         let author_secret = options.author_secret;
         if let Some(durable) = &durable {
             let before_ms = durable.last_change_ms();
@@ -92,6 +95,7 @@ impl NodeState {
             own_pool: Arc::default(),
             epoch,
             compute_nodes: Mutex::default(),
+            pool_view: Mutex::new(PoolView::new(believed)),
             fencing: Mutex::new(Leases::new(lease)),
             lease,
             lease_said: OnceLock::new(),
@@ -172,6 +176,7 @@ impl NodeState {
             fenced: compute_nodes.fenced(),
             data: self.durable.as_ref().map(|durable| durable.stats()),
             place: self.tables.place().cloned(),
+            lost: self.pool_view().lost,
             tables: Vec::new(),
         }
     }

@@ -12,6 +12,7 @@
 
 mod drop;
 mod rename;
+mod succeed;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -13,8 +13,8 @@ use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{FORMAT_VERSION, Geometry, OWNER_WORD};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LockSeen, NodeHello,
-    NodeStats, PoolPlace, Reply, Request, ServerError, Space, TableDefinition, TableId, TableInfo,
+    Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LockSeen, LostNodes,
+    NodeHello, NodeStats, PoolPlace, Reply, Request, ServerError, Space, TableDefinition, TableId, TableInfo,
     TableLayout,
 };
 use serde::de::DeserializeOwned;
@@ -172,8 +172,8 @@ fn a_compute_node_that_ends_leaves_its_blocks() {
     let allocate = |space, count| ControlRequest::Allocate { table: info.id, space, count };
 
     assert_eq!(code(client.ask::<Blocks>(&allocate(Space::Leaves, 4))), ErrorCode::BadRequest);
-    assert_eq!(client.ask(&ControlRequest::Register), Ok(ComputeNode(1)));
-    assert_eq!(witness.ask(&ControlRequest::Register), Ok(ComputeNode(2)));
+    assert_eq!(client.ask(&ControlRequest::Register { lost: LostNodes::default() }), Ok(ComputeNode(1)));
+    assert_eq!(witness.ask(&ControlRequest::Register { lost: LostNodes::default() }), Ok(ComputeNode(2)));
     assert_eq!(client.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 1, count: 4 }));
     assert_eq!(client.ask(&allocate(Space::Meta, 100)), Ok(Blocks { first: 1, count: 100 }));
     assert_eq!(witness.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 5, count: 4 }));
@@ -231,8 +231,8 @@ fn a_fenced_compute_node_writes_nothing_more() {
     let mut witness = Client::new(directory.path(), "coordinator");
     let coordinator = client.epoch();
     let info = create(&mut client, &[coordinator], 0, None).unwrap();
-    let number: ComputeNode = client.ask(&ControlRequest::Register).unwrap();
-    let own: ComputeNode = witness.ask(&ControlRequest::Register).unwrap();
+    let number: ComputeNode = client.ask(&ControlRequest::Register { lost: LostNodes::default() }).unwrap();
+    let own: ComputeNode = witness.ask(&ControlRequest::Register { lost: LostNodes::default() }).unwrap();
     client.write(info.region(), 64, 5).unwrap();
     let request =
         |coordinator: u64, compute_node| ControlRequest::Fence { coordinator, compute_node, seen: None };
@@ -247,9 +247,9 @@ fn a_fenced_compute_node_writes_nothing_more() {
     witness.wait_until("one is left", |stats| (stats.compute_nodes, stats.fenced) == (1, 1));
 
     let mut back = Client::new(directory.path(), "coordinator");
-    let announce = ControlRequest::Announce { coordinator, compute_node: number };
+    let announce = ControlRequest::Announce { coordinator, compute_node: number, lost: LostNodes::default() };
     assert_eq!(code(back.ask::<()>(&announce)), ErrorCode::Fenced);
-    assert_eq!(back.ask(&ControlRequest::Register), Ok(ComputeNode(3)));
+    assert_eq!(back.ask(&ControlRequest::Register { lost: LostNodes::default() }), Ok(ComputeNode(3)));
     // Fencing who has gone is done at once.
     assert_eq!(witness.ask(&request(coordinator, number)), Ok(Fenced::Done));
 }
@@ -269,8 +269,8 @@ fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
     let mut waiter = Client::new(directory.path(), "coordinator");
     let coordinator = holder.epoch();
     let info = create(&mut holder, &[coordinator], 0, None).unwrap();
-    let number: ComputeNode = holder.ask(&ControlRequest::Register).unwrap();
-    waiter.ask::<ComputeNode>(&ControlRequest::Register).unwrap();
+    let number: ComputeNode = holder.ask(&ControlRequest::Register { lost: LostNodes::default() }).unwrap();
+    waiter.ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() }).unwrap();
     let lock = |sequence| LockWord::of(number.0, sequence).0;
     let at = OWNER_WORD as u64 * 8;
     let seen = |word| Some(LockSeen { table: info.id, block: 0, word });
@@ -312,12 +312,23 @@ fn numbers_that_nobody_was_given_lock_nobody_out() {
     let mut at_coordinator = Client::new(directory.path(), "coordinator");
     let mut at_other = Client::new(directory.path(), "other");
     let epochs = [at_coordinator.epoch(), at_other.epoch()];
-    let early = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(1) };
+    let early = ControlRequest::Announce {
+        coordinator: epochs[0],
+        compute_node: ComputeNode(1),
+        lost: LostNodes::default(),
+    };
     assert_eq!(code(at_other.ask::<()>(&early)), ErrorCode::OtherPool, "it is in no pool yet");
     let info = create(&mut at_coordinator, &epochs, 0, None).unwrap();
     create(&mut at_other, &epochs, 1, Some(info.id)).unwrap();
-    let own: ComputeNode = at_coordinator.ask(&ControlRequest::Register).unwrap();
-    at_other.ask::<()>(&ControlRequest::Announce { coordinator: epochs[0], compute_node: own }).unwrap();
+    let own: ComputeNode =
+        at_coordinator.ask(&ControlRequest::Register { lost: LostNodes::default() }).unwrap();
+    at_other
+        .ask::<()>(&ControlRequest::Announce {
+            coordinator: epochs[0],
+            compute_node: own,
+            lost: LostNodes::default(),
+        })
+        .unwrap();
     for client in [&mut at_coordinator, &mut at_other] {
         for number in (2..70_000).chain([0, u32::MAX - 1, u32::MAX]) {
             let request = ControlRequest::Fence {
@@ -332,13 +343,24 @@ fn numbers_that_nobody_was_given_lock_nobody_out() {
     // The next client is let in, under the next number.
     let mut next_at_coordinator = Client::new(directory.path(), "coordinator");
     let mut next_at_other = Client::new(directory.path(), "other");
-    assert_eq!(next_at_coordinator.ask(&ControlRequest::Register), Ok(ComputeNode(2)));
-    let announce = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(2) };
+    assert_eq!(
+        next_at_coordinator.ask(&ControlRequest::Register { lost: LostNodes::default() }),
+        Ok(ComputeNode(2))
+    );
+    let announce = ControlRequest::Announce {
+        coordinator: epochs[0],
+        compute_node: ComputeNode(2),
+        lost: LostNodes::default(),
+    };
     assert_eq!(next_at_other.ask::<()>(&announce), Ok(()));
     let allocate = ControlRequest::Allocate { table: info.id, space: Space::Leaves, count: 1 };
     next_at_other.ask::<Blocks>(&allocate).expect("a block");
     // Announced numbers that the coordinator never gave are nobody's at the coordinator.
-    let forged = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(77) };
+    let forged = ControlRequest::Announce {
+        coordinator: epochs[0],
+        compute_node: ComputeNode(77),
+        lost: LostNodes::default(),
+    };
     assert_eq!(code(next_at_coordinator.ask::<()>(&forged)), ErrorCode::BadRequest);
 }
 
@@ -375,7 +397,7 @@ fn each_engine_refuses_by_name_what_only_the_other_has() {
     let place = PoolPlace { epochs: vec![epoch], index: 0 };
     let made = ControlRequest::CreateTable { layout: x_store, place, id: None };
     let made: TableInfo = client.ask(&made).expect("a table");
-    client.ask::<ComputeNode>(&ControlRequest::Register).expect("a number");
+    client.ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() }).expect("a number");
     let allocate = ControlRequest::Allocate { table: made.id, space: Space::Leaves, count: 1 };
     let refused = client.ask::<Blocks>(&allocate).expect_err("a refusal");
     assert!(refused.text.contains("\"x\" is of xstore"), "{refused}");

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
 use crate::{
-    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, NodeLife, ObjectMemory,
-    POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace, ProxyOffer,
-    ServerError, Space, TableId, TableLayout,
+    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
+    ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace,
+    ProxyOffer, ServerError, Space, TableId, TableLayout,
 };
 
 /// Requests in postcard.
@@ -15,8 +15,12 @@ use crate::{
 pub enum ControlRequest {
     /// Which epoch has this node, and which pool? Answered by a [`NodeHello`](crate::NodeHello).
     Hello,
-    /// To the coordinator: gives this connection's compute node its number. Answered by a [`ComputeNode`].
-    Register,
+    /// To the coordinator: gives this connection's compute node its number. Refused if the pool goes on without
+    /// other nodes than these. Answered by a [`ComputeNode`].
+    Register {
+        /// The nodes that the compute node leaves out.
+        lost: LostNodes,
+    },
     /// To the others: this connection is that compute node's, of the pool whose coordinator has this
     /// epoch. Refused once it is fenced. Answered by nothing.
     Announce {
@@ -24,6 +28,22 @@ pub enum ControlRequest {
         coordinator: u64,
         /// Its number.
         compute_node: ComputeNode,
+        /// The nodes that it leaves out.
+        lost: LostNodes,
+    },
+    /// Renews what this compute node believes of its pool: which nodes go on. Answered by how many microseconds
+    /// it may do so from when it sent this, a `u32`; by 0 if the pool goes on without others.
+    Renew {
+        /// The nodes that it leaves out.
+        lost: LostNodes,
+        /// All others have answered it the last time.
+        is_whole: bool,
+    },
+    /// Has the pool go on without these nodes, as this one sees to it. Answered by a
+    /// [`LeftOut`](crate::LeftOut).
+    LeaveOut {
+        /// The nodes.
+        lost: LostNodes,
     },
     /// Makes a table, or finds the one of the same definition (boundaries aside, which the coordinator
     /// keeps): at the coordinator, which numbers it, then at the others with that number. Answered by a

@@ -43,9 +43,9 @@ pub use error::{DecodeError, ErrorCode, ServerError};
 pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, NodeLife, NodeLives, ObjectGrant,
-    ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space,
-    SplitGrant,
+    Blocks, ComputeNode, Fenced, LEASE_MAX, LeftOut, LockSeen, LostNodes, NodeHello, NodeLife, NodeLives,
+    ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace,
+    Space, SplitGrant,
 };
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer};
 pub use reply::{

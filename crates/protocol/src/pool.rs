@@ -74,6 +74,66 @@ pub struct NodeHello {
     pub epoch: u64,
     /// Its place in a pool, once a table was made.
     pub place: Option<PoolPlace>,
+    /// The nodes that this one's pool goes on without.
+    pub lost: LostNodes,
+}
+
+/// Nodes without which a pool goes on, a bit each by their places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LostNodes(pub u16);
+
+impl LostNodes {
+    /// These places.
+    #[must_use]
+    pub fn of(places: impl IntoIterator<Item = usize>) -> Self {
+        Self(places.into_iter().fold(0, |bits, place| bits | 1 << place))
+    }
+
+    /// True for a node that is one of them.
+    #[must_use]
+    pub fn contains(self, place: usize) -> bool {
+        self.0.checked_shr(place as u32).is_some_and(|bits| bits & 1 == 1)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// These and the others.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The first of `nodes` that is none of them: the pool's coordinator.
+    #[must_use]
+    pub fn coordinator(self, nodes: usize) -> Option<usize> {
+        (0..nodes).find(|place| !self.contains(*place))
+    }
+
+    /// True if more than half of `nodes` are none of them: no two sets of nodes go on without each other.
+    #[must_use]
+    pub fn leave_a_majority(self, nodes: usize) -> bool {
+        2 * self.count() < nodes
+    }
+}
+
+/// What a node says to who would have its pool go on without others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum LeftOut {
+    /// It goes on without these: those that were named, and perhaps others.
+    Done(LostNodes),
+    /// Not yet, or not at all as things are.
+    Wait {
+        /// The nodes without which it would go on.
+        lost: LostNodes,
+        /// Before this time has passed another request changes nothing.
+        pause_ms: u32,
+        /// What is waited for.
+        why: String,
+    },
 }
 
 /// A life of a node with a directory of data: from one start to the next.

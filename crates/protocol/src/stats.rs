@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{PoolPlace, TableInfo};
+use crate::{LostNodes, PoolPlace, TableInfo};
 
 /// A node's statistics.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub struct NodeStats {
     pub data: Option<DataStats>,
     /// Its place among the nodes for which its tables were made, once there is one.
     pub place: Option<PoolPlace>,
+    /// The nodes that its pool goes on without.
+    pub lost: LostNodes,
     /// One entry a table.
     pub tables: Vec<TableStats>,
 }

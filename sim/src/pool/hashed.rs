@@ -20,13 +20,14 @@ use farsight_layout::hash_index::{
 };
 use farsight_layout::value_block::ValueBlock;
 use farsight_oracles::Embedding as _;
-use farsight_protocol::{Space, TableStats, WriteOperation, WriteOutcome};
+use farsight_protocol::{LostNodes, Space, TableStats, WriteOperation, WriteOutcome};
 
 use super::{JudgedPool, Stage};
 use crate::classes::Coverage;
 use crate::client::{Client, End, Plan};
 use crate::cluster::{Cluster as _, HashedPool};
 use crate::look_back::check_all_gone;
+use crate::node::Node;
 use crate::run::{NEWCOMER, TABLE};
 
 /// Keys of one batch while looking back.
@@ -64,6 +65,14 @@ impl<K: Kind> JudgedPool<K> for HashedPool<K> {
 }
 
 impl<K: Kind> Stage<'_, K, HashedPool<K>> {
+    /// The nodes that live, and that their pool goes on with, by their places.
+    fn living(&self) -> Vec<(usize, Arc<Node<K>>)> {
+        let nodes = self.pools.current();
+        let lost = nodes.iter().fold(LostNodes::default(), |lost, node| lost.and(node.stats().lost));
+        let lives = |(place, node): &(usize, Arc<Node<K>>)| node.is_alive() && !lost.contains(*place);
+        nodes.into_iter().enumerate().filter(lives).collect()
+    }
+
     /// Waits until the nodes have looked at everything that compute nodes left.
     fn await_swept(&self) -> Result<(), String> {
         let simulation = &self.bystander.simulation;
@@ -71,15 +80,14 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
         loop {
             // As long as a node takes to notice that a compute node has ended.
             simulation.sleep(BETWEEN_LOOKS);
+            let is_alone = self.living().iter().all(|(_, node)| node.stats().compute_nodes == 0);
             let client = HashedPool::<K>::connect(simulation, self.bystander.addresses);
-            let client = client.map_err(|error| format!("looking back: {error}"))?;
-            let is_alone = self.pools.current().iter().all(|node| node.stats().compute_nodes == 0);
-            let pending = client.pending_training().map_err(|error| format!("looking back: {error}"))?;
-            if is_alone && pending == 0 {
+            let pending = client.and_then(|client| client.pending_training());
+            if is_alone && pending.as_ref().is_ok_and(|pending| *pending == 0) {
                 return Ok(());
             }
             if simulation.now() > deadline {
-                return Err(format!("after {SWEPT_WITHIN:?} {pending} pieces are left to sweep"));
+                return Err(format!("after {SWEPT_WITHIN:?} there is left to sweep: {pending:?}"));
             }
         }
     }
@@ -90,8 +98,20 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
         if self.scenario.pool.is_none_or(|shape| shape.replicas == 1) {
             return Ok(());
         }
-        let failed = |error: &dyn std::fmt::Display| format!("settling: {error}");
         self.bystander.simulation.sleep(ASKED_AGAIN_WITHIN);
+        let mut settled = Ok(());
+        for _ in 0..TRIES {
+            settled = self.settle_once();
+            if settled.is_ok() {
+                break;
+            }
+            self.bystander.simulation.sleep(BETWEEN_LOOKS);
+        }
+        settled
+    }
+
+    fn settle_once(&self) -> Result<(), String> {
+        let failed = |error: &dyn std::fmt::Display| format!("settling: {error}");
         let client = HashedPool::<K>::connect(&self.bystander.simulation, self.bystander.addresses);
         let table = client.and_then(|client| client.open_table(TABLE)).map_err(|error| failed(&error))?;
         let mut session = table.session(Access::OneSided).map_err(|error| failed(&error))?;
@@ -112,31 +132,61 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
     /// Slots and objects fit, and nothing else is in use. Returns how often subtables were split.
     fn check_memory(&self) -> Result<u64, String> {
         let replicas = self.scenario.pool.map_or(1, |shape| shape.replicas);
-        let nodes = self.pools.current();
-        let parts: Vec<(TableStats, Vec<Arc<SimRegion>>)> = nodes
-            .iter()
-            .map(|node| {
-                let table = node.stats().tables.into_iter().next_back().ok_or("no table is left")?;
-                Ok::<_, &str>((table, node.regions()))
-            })
-            .collect::<Result<_, _>>()?;
+        let count = self.bystander.addresses.len();
+        let mut parts: Vec<Option<(TableStats, Vec<Arc<SimRegion>>)>> = vec![None; count];
+        for (place, node) in self.living() {
+            let table = node.stats().tables.into_iter().next_back().ok_or("no table is left")?;
+            parts[place] = Some((table, node.regions()));
+        }
         let (mut keys, mut splits) = (BTreeSet::new(), 0);
-        for shard in 0..parts.len() {
+        let mut heads = vec![HeadSums::default(); count];
+        for shard in 0..count {
             let mut head: Option<Replica<'_>> = None;
             for section in (0..replicas).rev() {
-                let (table, regions) = &parts[(shard + section) % parts.len()];
-                let replica = Replica::of((shard, parts.len()), (section, replicas), table, regions)?;
-                let Some(head) = &head else {
-                    splits += replica.check_head(table, &mut keys)?;
-                    head = Some(replica);
+                let place = (shard + section) % count;
+                let Some((table, regions)) = &parts[place] else { continue };
+                let replica = Replica::of((shard, count), (section, replicas), table, regions)?;
+                if let Some(head) = &head {
+                    // Each replica by itself has no key twice.
+                    replica.check(&mut BTreeSet::new())?;
+                    replica.check_behind(head)?;
                     continue;
-                };
-                // Each replica by itself has no key twice.
-                replica.check(&mut BTreeSet::new())?;
-                replica.check_behind(head)?;
+                }
+                let (named_lines, subtables) = replica.check(&mut keys)?;
+                heads[place].named_lines += named_lines;
+                heads[place].subtables += subtables;
+                head = Some(replica);
             }
         }
+        for (place, part) in parts.iter().enumerate() {
+            let Some((table, _)) = part else { continue };
+            splits += heads[place].check(place, table)?;
+        }
         Ok(splits)
+    }
+}
+
+/// What the heads of a node have.
+#[derive(Clone, Default)]
+struct HeadSums {
+    named_lines: u64,
+    subtables: u32,
+}
+
+impl HeadSums {
+    /// Compares it with what the node counts. Returns how often they were split.
+    fn check(&self, place: usize, table: &TableStats) -> Result<u64, String> {
+        let Self { named_lines, subtables } = self;
+        let known = table.hash_index.ok_or("the node counts no splits")?;
+        if *subtables != known.subtables {
+            return Err(format!("node {place}: {subtables} subtables, it counts {known:?}"));
+        }
+        let blocks = table.blocks.ok_or("the node counts no objects")?;
+        let used = (blocks.live_bytes - blocks.quarantined_bytes) / LINE_BYTES as u64;
+        if used != *named_lines {
+            return Err(format!("node {place}: {used} lines are in use, slots name {named_lines}"));
+        }
+        Ok(known.splits)
     }
 }
 
@@ -148,7 +198,7 @@ fn read_keys<K: Kind>(plan: &Arc<Plan<HashedPool<K>>>) -> Result<(), String> {
             client.and_then(|mut client| plan.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys)));
         match read {
             Ok(()) => return Ok(()),
-            Err(End::Lost) => {}
+            Err(End::Lost) => plan.simulation.sleep(BETWEEN_LOOKS),
             Err(End::Fenced) => plan.programs.leave(plan.group),
             Err(End::Wrong) => return Err("looking back: something is wrong".to_owned()),
         }
@@ -182,22 +232,6 @@ impl<'m> Replica<'m> {
         let lines = (slots.len() / WORDS_PER_LINE) as u64;
         let shape = IndexShape::new(nodes, lines).map_err(|error| error.to_string())?;
         Ok(Self { shard, nodes, shape, slots, objects })
-    }
-
-    /// Checks slots and objects of a head, and what its node counts. Returns how often it was split.
-    fn check_head(&self, table: &TableStats, keys: &mut BTreeSet<Vec<u8>>) -> Result<u64, String> {
-        let shard = self.shard;
-        let (named_lines, subtables) = self.check(keys)?;
-        let known = table.hash_index.ok_or("the node counts no splits")?;
-        if subtables != known.subtables {
-            return Err(format!("shard {shard}: {subtables} subtables, its node counts {known:?}"));
-        }
-        let blocks = table.blocks.ok_or("the node counts no objects")?;
-        let used = (blocks.live_bytes - blocks.quarantined_bytes) / LINE_BYTES as u64;
-        if used != named_lines {
-            return Err(format!("shard {shard}: {used} lines are in use, slots name {named_lines}"));
-        }
-        Ok(known.splits)
     }
 
     /// Checks that it has what the head has, but for what nobody has to settle: what somebody was inserting,

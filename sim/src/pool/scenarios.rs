@@ -104,6 +104,7 @@ impl Scenario {
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
             replicas: 1,
+            loses_node: false,
         };
         let programs = 1 + random.below(4) as usize;
         Self {
@@ -129,6 +130,7 @@ impl Scenario {
             leaves_one_in: (random.below(2) == 0).then_some(200),
             hashed_bytes: HASHED_BYTES,
             replicas: 1,
+            loses_node: false,
         };
         Self { pool: Some(shape), ..plain }
     }
@@ -146,6 +148,7 @@ impl Scenario {
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
             replicas: 1,
+            loses_node: false,
         };
         Self {
             pool: Some(shape),
@@ -250,6 +253,25 @@ impl Scenario {
             PoolShape { memory_nodes, proxies, hashed_bytes, replicas, ..shape }
         };
         Self { pool: of.pool.map(shape), hot_keys: of.hot_keys.min(8), ..of }
+    }
+
+    /// A pool of three or four nodes that have each pair twice at least loses one of them: at once, or its
+    /// processor while its card goes on. Now and then a compute node dies, too.
+    pub(crate) fn hashed_losses(seed: u64) -> Self {
+        let name = "hashed-losses";
+        let of = match seed % 3 {
+            0 => Self::in_hash(name, seed, &[], 0),
+            1 => Self::in_hash(name, seed, &DEATHS, 1),
+            _ => Self { name, ..Self::hashed_growth(seed / 4 * 4 + 3) },
+        };
+        let mut random = SplitMix64::new(seed ^ 0x6c6f_7374);
+        let memory_nodes = 3 + random.below(2) as usize;
+        let replicas = 2 + random.below(2) as usize;
+        let shape = |shape: PoolShape| {
+            let hashed_bytes = shape.hashed_bytes * replicas as u64;
+            PoolShape { memory_nodes, replicas, hashed_bytes, loses_node: true, ..shape }
+        };
+        Self { pool: of.pool.map(shape), seed, hot_keys: of.hot_keys.min(8), ..of }
     }
 
     /// FlexKV's name leads to one table after another, or to none.

@@ -52,7 +52,7 @@ impl Stats {
             return Ok(ExitCode::SUCCESS);
         }
         let urls = self.connection.url()?;
-        for (url, node) in urls.urls().iter().zip(&nodes) {
+        for (url, node) in of_urls(urls.urls(), &nodes) {
             writeln!(out, "{}", node_text(url, node))?;
         }
         if let [server] = &nodes[..]
@@ -69,6 +69,17 @@ impl Stats {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Each node and its address: a pool that goes on without some has fewer nodes than addresses.
+fn of_urls<'a>(
+    urls: &'a [ServerUrl],
+    nodes: &'a [NodeStats],
+) -> impl Iterator<Item = (&'a ServerUrl, &'a NodeStats)> {
+    nodes.iter().enumerate().filter_map(|(index, node)| {
+        let place = node.place.as_ref().filter(|place| place.epochs.len() == urls.len());
+        Some((urls.get(place.map_or(index, |place| place.index.into()))?, node))
+    })
 }
 
 /// Keeps the parts of the table of this name.
@@ -91,8 +102,15 @@ fn keep(peer: &str, nodes: &mut [NodeStats], name: &str) -> Result<()> {
 fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
     let place = node.place.as_ref().filter(|place| place.epochs.len() > 1);
     let place = place.map_or("alone".to_owned(), |place| {
-        let is_coordinator = if place.index == 0 { ", coordinator" } else { "" };
-        format!("{place}{is_coordinator}")
+        let nodes = place.epochs.len();
+        let is_coordinator = node.lost.coordinator(nodes) == Some(place.index.into());
+        let is_coordinator = if is_coordinator { ", coordinator" } else { "" };
+        let lost: Vec<String> = (0..nodes)
+            .filter(|place| node.lost.contains(*place))
+            .map(|place| (place + 1).to_string())
+            .collect();
+        let without = if lost.is_empty() { String::new() } else { format!(", without {}", lost.join(", ")) };
+        format!("{place}{is_coordinator}{without}")
     });
     facts(
         &format!("{url}, farsight {}", node.version),

@@ -4,6 +4,7 @@ mod proxies;
 
 use std::sync::Arc;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Connection;
 use farsight_index::{Access, CacheStats, EngineError};
 use farsight_index_flexkv::{
@@ -44,7 +45,11 @@ impl ClientEngine for farsight_index::FlexKv {
                 object_lines: objects.capacity,
             }
         };
-        let nodes: Vec<FlexNode> = infos.iter().map(node).collect();
+        // By their places in the pool: those that are left out have none.
+        let mut nodes = vec![None; infos[0].place.epochs.len()];
+        for info in infos {
+            nodes[usize::from(info.place.index)] = Some(node(info));
+        }
         let definition = &layout.definition;
         let table = FlexTable::new(&nodes, definition.values, definition.replicas()).map_err(|error| {
             CatalogueError::Engine {
@@ -123,6 +128,10 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
         let shard = shard as u8;
         let request = ControlRequest::ExchangeObjects { table, shard, lines, count, published, freed };
         self.nodes.ask(node, &request).map_err(call_error)
+    }
+
+    fn renew(&self, now: MonotonicNs) -> CallResult<MonotonicNs> {
+        self.nodes.renew(now).map_err(call_error)
     }
 
     fn settled(&self, (node, shard): (usize, usize), number: u32) -> CallResult<()> {

@@ -48,7 +48,9 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn epoch(&self) -> Epoch {
-        self.connection(0).epoch()
+        // A pool that goes on without its first node is the same pool.
+        let of_pool = self.epochs.get().filter(|_| self.lost.count() > 0);
+        of_pool.map_or_else(|| self.connection(0).epoch(), |epochs| Epoch(epochs[0]))
     }
 
     fn identities(&self) -> Option<&[u64]> {
@@ -79,8 +81,8 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
-        let connections = (0..self.count()).map(|node| self.connection(node).reconnect(timeout));
-        let nodes = Self::new(connections.collect::<Result<_, _>>()?, self.engines)?;
+        let reached = self.reconnected(timeout);
+        let nodes = Self::reach(reached, self.pool_nodes, self.said_lost(), self.engines)?;
         nodes.inherit(self);
         Ok(Arc::new(nodes))
     }

@@ -20,6 +20,7 @@ impl<C: Connection> Nodes<C> {
     /// Makes a table on all nodes, or finds the one of the same definition.
     pub(crate) fn create_table(&self, table: &NewTable) -> Result<Arc<Known<C>>, CatalogueError> {
         let layout = self.layout_of(table)?;
+        self.check_whole("made")?;
         self.epochs()?;
         self.let_go()?;
         // Room that dropped tables have at nodes that were not told.
@@ -30,7 +31,7 @@ impl<C: Connection> Nodes<C> {
 
     /// In which layout its engine makes a table over these nodes.
     fn layout_of(&self, table: &NewTable) -> Result<TableLayout, CatalogueError> {
-        let (definition, nodes) = (table.definition.clone(), self.count());
+        let (definition, nodes) = (table.definition.clone(), self.pool_nodes());
         let kind = match table.engine {
             Some(kind) => (self.engines.over)(kind, nodes),
             None => {
@@ -108,7 +109,7 @@ impl<C: Connection> Nodes<C> {
         layout: &TableLayout,
         coordinator: Option<&TableInfo>,
     ) -> Result<TableInfo, CatalogueError> {
-        let place = PoolPlace { epochs: self.epochs()?.to_vec(), index: node as u8 };
+        let place = PoolPlace { epochs: self.epochs()?.to_vec(), index: self.places[node] as u8 };
         let id = coordinator.map(|info| info.id);
         let request = ControlRequest::CreateTable { layout: layout.clone(), place, id };
         let info: TableInfo = self.ask(node, &request)?;
@@ -147,7 +148,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// The table that the coordinator describes so, opened once.
-    fn adopt(&self, coordinator: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
+    pub(super) fn adopt(&self, coordinator: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
         let former = lock(&self.tables).by_id.get(&coordinator.id).cloned();
         if let Some(known) = former.as_ref().filter(|known| known.infos[0] == coordinator) {
             return Ok(Arc::clone(known));
@@ -159,8 +160,11 @@ impl<C: Connection> Nodes<C> {
             return Err(CatalogueError::FormatVersion { peer, table: name(), expected: FORMAT_VERSION, got });
         }
         let engine = self.engine_of(&layout)?;
-        if engine.kind.check(&layout, self.count()).is_err() {
+        if engine.kind.check(&layout, self.pool_nodes()).is_err() {
             return Err(PoolError::Unsound { peer: self.peer(0).to_owned(), table: name() }.into());
+        }
+        if layout.definition.replicas() <= self.lost.count() {
+            return Err(PoolError::Lost { table: name(), lost: self.lost, nodes: self.pool_nodes() }.into());
         }
         self.check_part(0, &coordinator, &layout, None)?;
         let mut infos = vec![coordinator];
@@ -207,6 +211,14 @@ impl<C: Connection> Nodes<C> {
         (former.infos == infos).then(|| Arc::clone(&former.sharing))
     }
 
+    /// Refuses a change of the catalogue that not all nodes would hear of.
+    pub(crate) fn check_whole(&self, changed: &'static str) -> Result<(), CatalogueError> {
+        if self.lost.count() == 0 {
+            return Ok(());
+        }
+        Err(PoolError::Incomplete { changed, lost: self.lost, nodes: self.pool_nodes() }.into())
+    }
+
     /// Refuses what a node says of a table if it cannot be.
     fn check_part(
         &self,
@@ -216,14 +228,14 @@ impl<C: Connection> Nodes<C> {
         coordinator: Option<&TableInfo>,
     ) -> Result<(), CatalogueError> {
         let Node { connection, asker } = &self.all[node];
-        let spaces = self.engine_of(layout)?.kind.spaces(node, layout.definition.values);
+        let spaces = self.engine_of(layout)?.kind.spaces(self.places[node], layout.definition.values);
         // Where ranges begin, the coordinator says.
         let is_as_requested = match coordinator {
             None => info.layout().is_wanted(layout),
             Some(coordinator) => info.layout() == *layout && coordinator.id == info.id,
         };
         let mut is_sound = is_as_requested
-            && usize::from(info.place.index) == node
+            && usize::from(info.place.index) == self.places[node]
             && info.place.epochs == self.epochs()?
             && info.regions.iter().map(|region| region.space).eq(spaces);
         for region in &info.regions {

@@ -5,7 +5,7 @@
 //! client may have dropped, which ended too early to tell them. A client that makes a table tells them, too.
 
 use farsight_fabric::Connection;
-use farsight_protocol::{ControlRequest, TableId};
+use farsight_protocol::{ControlRequest, TableId, TableInfo};
 
 use super::Nodes;
 use crate::CatalogueError;
@@ -16,6 +16,7 @@ const ROUNDS_MAX: usize = 64;
 impl<C: Connection> Nodes<C> {
     /// Ends the table of this name at every node.
     pub(crate) fn drop_table(&self, name: &str) -> Result<(), CatalogueError> {
+        self.check_whole("dropped")?;
         self.epochs()?;
         let dropped = self.ask::<()>(0, &ControlRequest::DropTable(name.to_owned()));
         let told = self.tell_dropped();
@@ -25,14 +26,36 @@ impl<C: Connection> Nodes<C> {
 
     /// Gives the table called `from` the name `to`.
     pub(crate) fn rename_table(&self, from: &str, to: &str) -> Result<(), CatalogueError> {
+        self.check_whole("renamed")?;
         self.epochs()?;
-        self.ask(0, &ControlRequest::RenameTable { from: from.to_owned(), to: to.to_owned() })
+        self.ask::<()>(0, &ControlRequest::RenameTable { from: from.to_owned(), to: to.to_owned() })?;
+        self.spread(&[to])
     }
 
     /// Lets two tables exchange their names.
     pub(crate) fn swap_tables(&self, first: &str, second: &str) -> Result<(), CatalogueError> {
+        self.check_whole("renamed")?;
         self.epochs()?;
-        self.ask(0, &ControlRequest::SwapTables { first: first.to_owned(), second: second.to_owned() })
+        self.ask::<()>(
+            0,
+            &ControlRequest::SwapTables { first: first.to_owned(), second: second.to_owned() },
+        )?;
+        self.spread(&[first, second])
+    }
+
+    /// Has the other nodes hear what tables with replicas are called now. One of them is the coordinator when
+    /// this one is lost. A name of which it has not heard leads nowhere then, or where it led before.
+    fn spread(&self, names: &[&str]) -> Result<(), CatalogueError> {
+        if self.count() == 1 {
+            return Ok(());
+        }
+        for name in names {
+            let info: TableInfo = self.ask(0, &ControlRequest::OpenTable((*name).to_owned()))?;
+            if info.definition.replicas() > 1 {
+                self.adopt(info)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the other nodes of a pool what the coordinator has dropped and they may not know.

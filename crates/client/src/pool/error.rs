@@ -1,6 +1,14 @@
 //! What can be wrong with a pool as a whole.
 
 use farsight_base::Epoch;
+use farsight_protocol::LostNodes;
+
+/// The places of nodes, counted from one.
+fn places(lost: LostNodes) -> String {
+    let places: Vec<String> =
+        (0..16).filter(|place| lost.contains(*place)).map(|place| (place + 1).to_string()).collect();
+    places.join(", ")
+}
 
 /// A list of memory nodes that is no pool, or not the pool that it was.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -12,6 +20,42 @@ pub enum PoolError {
         max: usize,
         /// Addresses given.
         got: usize,
+    },
+    /// A node that is none of the pool that others go on with.
+    #[error(
+        "memory node {peer} is not node {place} of the pool that goes on: give the addresses of its nodes, in their order"
+    )]
+    NotOfPool {
+        /// Its address.
+        peer: String,
+        /// Its place in the list.
+        place: usize,
+    },
+    /// All nodes that had a part of the table are lost.
+    #[error(
+        "table {table:?} cannot be used: its pool of {nodes} nodes goes on without nodes {}, and it may have pairs on \
+         them alone", places(*lost)
+    )]
+    Lost {
+        /// The table.
+        table: String,
+        /// The nodes.
+        lost: LostNodes,
+        /// How many there were.
+        nodes: usize,
+    },
+    /// Names and tables are not changed without all nodes.
+    #[error(
+        "no table can be {changed}: the pool of {nodes} nodes goes on without nodes {}. Start all nodes again and load \
+         the tables anew", places(*lost)
+    )]
+    Incomplete {
+        /// What was to be done with a table.
+        changed: &'static str,
+        /// The nodes.
+        lost: LostNodes,
+        /// How many there were.
+        nodes: usize,
     },
     /// A fabric that does not keep what ROLEX's compute nodes need: WRITEs in order, READs behind atomics.
     #[error(

@@ -21,7 +21,7 @@ impl Calls {
         match request {
             ControlRequest::Hello => {
                 let (epoch, place) = (tables.epoch().0, tables.place().cloned());
-                answer.push_control(&NodeHello { epoch, place });
+                answer.push_control(&NodeHello { epoch, place, lost: state.pool_view().lost });
             }
             ControlRequest::CreateTable { layout, place, id } => {
                 let table = tables.create(&state.listeners, layout, place, id)?;

@@ -1,7 +1,7 @@
 //! What compute nodes of a pool ask: their numbers, blocks, objects, and fences.
 
 use farsight_base::{ClientId, Epoch};
-use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError, Space};
+use farsight_protocol::{ControlRequest, ErrorCode, PoolPlace, ReplyWriter, ServerError, Space};
 
 use super::Calls;
 use crate::compute_nodes::Identity;
@@ -17,13 +17,18 @@ impl Calls {
         let hosted = |id| self.view.get(id)?.blocks();
         let owner = || state.owner(client);
         match request {
-            ControlRequest::Register => {
-                answer.push_control(&state.compute_nodes().register(state.tables.epoch(), client)?);
+            ControlRequest::Register { lost } => {
+                let pool = state.tables.place().map_or(state.tables.epoch(), PoolPlace::coordinator);
+                let view = state.pool_view();
+                view.check(lost)?;
+                answer.push_control(&state.compute_nodes().register(pool, client)?);
             }
-            ControlRequest::Announce { coordinator, compute_node } => {
+            ControlRequest::Announce { coordinator, compute_node, lost } => {
                 let identity = Identity { coordinator: Epoch(coordinator), compute_node };
                 state.check_coordinator(identity.coordinator)?;
-                let is_coordinator = identity.coordinator == state.tables.epoch();
+                let is_coordinator = state.is_coordinator();
+                let view = state.pool_view();
+                view.check(lost)?;
                 state.compute_nodes().announce(client, identity, is_coordinator)?;
             }
             ControlRequest::Allocate { table, space, count } => {
@@ -56,6 +61,11 @@ impl Calls {
                 }
                 answer.push_control(&state.fence(identity, seen, self.now)?);
             }
+            ControlRequest::Renew { lost, is_whole } => {
+                owner()?;
+                answer.push_control(&state.renew(lost, is_whole, self.now));
+            }
+            ControlRequest::LeaveOut { lost } => answer.push_control(&state.leave_out(lost, self.now)?),
             of_objects => self.objects(client, of_objects, answer)?,
         }
         Ok(())

@@ -23,6 +23,7 @@ use farsight_protocol::{
 };
 
 use super::objects::Objects;
+use super::places::Places;
 use super::settling::Settling;
 use super::splits::Splits;
 use crate::compute_nodes::Connected;
@@ -41,6 +42,9 @@ enum Named {
     Live,
 }
 
+/// What a head has of its index, how many lines that are, and what it has of objects.
+pub(super) type HeadStats = (HashIndexStats, u64, BlockSpaceStats);
+
 /// The head of a shard.
 pub(super) struct ShardHead {
     name: Arc<TableName>,
@@ -48,7 +52,8 @@ pub(super) struct ShardHead {
     index: Arc<dyn Region>,
     shape: IndexShape,
     splits: Mutex<Splits>,
-    space: Arc<BlockSpace>,
+    /// The shard's part of the objects.
+    space: Arc<dyn Region>,
     objects: Mutex<Objects>,
     /// Other nodes have it, too.
     is_replicated: bool,
@@ -64,8 +69,23 @@ impl ShardHead {
         space: Arc<BlockSpace>,
         is_replicated: bool,
     ) -> Self {
-        let objects = Mutex::new(Objects::new(Arc::clone(&space)));
+        let region = Arc::clone(space.region());
+        let objects = Mutex::new(Objects::new(Places::new(space)));
         let (splits, settling) = (Mutex::new(splits), Mutex::default());
+        Self { name, index, shape, splits, space: region, objects, is_replicated, settling }
+    }
+
+    /// The head of a shard whose head was lost. It gives out nothing until a compute node has settled the
+    /// shard. Then it takes as given out what slots name.
+    pub(super) fn successor(
+        name: Arc<TableName>,
+        index: Arc<dyn Region>,
+        (shape, splits): (IndexShape, Splits),
+        space: Arc<dyn Region>,
+        is_replicated: bool,
+    ) -> Self {
+        let objects = Mutex::new(Objects::new(Places::with_taken(Arc::clone(&space), &[])));
+        let (splits, settling) = (Mutex::new(splits), Mutex::new(Settling::of_successor()));
         Self { name, index, shape, splits, space, objects, is_replicated, settling }
     }
 
@@ -77,6 +97,9 @@ impl ShardHead {
         (published, freed): (&[ObjectMemory], &[ObjectMemory]),
         now: MonotonicNs,
     ) -> Result<ObjectGrant, ServerError> {
+        if let settle @ Some(_) = self.settling().taken_over() {
+            return Ok(ObjectGrant { given: Vec::new(), settle });
+        }
         let orphans = self.objects().take_orphans();
         self.settle(orphans);
         let mut objects = self.objects();
@@ -92,8 +115,44 @@ impl ShardHead {
 
     /// Takes note that all replicas have what this one had when it requested that under this number.
     pub(super) fn settled(&self, number: u32) {
-        let unnamed = self.settling().end(number);
+        let mut settling = self.settling();
+        if settling.taken_over() == Some(number) {
+            self.take_over();
+            settling.end_taking_over(number);
+            return;
+        }
+        let unnamed = settling.end(number);
+        drop(settling);
         self.objects().free(&unnamed);
+    }
+
+    /// Takes as given out what slots name, and units that directories lead to.
+    fn take_over(&self) {
+        let (splits, subtables) = self.splits().found_in(&*self.index);
+        let mut named = Vec::new();
+        for (_, of) in subtables {
+            let first = self.shape.unit_line(of.unit()) as usize * WORDS_PER_LINE;
+            let words = self.shape.buckets().lines() as usize * WORDS_PER_LINE;
+            for (at, word) in self.index.words()[first..first + words].iter().enumerate() {
+                // Relaxed: as in `slot_of`.
+                let word = HashSlot(word.load(Ordering::Relaxed));
+                let (SlotState::Live(object) | SlotState::Sealed(Some(object))) = word.state() else {
+                    continue;
+                };
+                let ObjectPlace { offset_lines, lines, generation } = object.place;
+                if at % WORDS_PER_LINE > 0 {
+                    named.push(ObjectMemory { offset_lines, lines, generation });
+                }
+            }
+        }
+        // A slot that was damaged, or copied into both halves, may name memory twice.
+        named.sort_unstable();
+        named.dedup_by_key(|memory| memory.offset_lines);
+        let taken: Vec<_> =
+            named.iter().map(|memory| (memory.offset_lines.into(), memory.lines.into())).collect();
+        let places = Places::with_taken(Arc::clone(&self.space), &taken);
+        *self.splits() = splits;
+        *self.objects() = Objects::with_named(places, &named);
     }
 
     fn settling(&self) -> MutexGuard<'_, Settling> {
@@ -174,8 +233,7 @@ impl ShardHead {
     /// The hash of the key of the object that stands there, if one does.
     fn hash_at(&self, place: ObjectPlace) -> Option<KeyHash> {
         let first = place.offset_lines as usize * WORDS_PER_LINE;
-        let words =
-            self.space.region().words().get(first..first + usize::from(place.lines) * WORDS_PER_LINE)?;
+        let words = self.space.words().get(first..first + usize::from(place.lines) * WORDS_PER_LINE)?;
         // Relaxed: as in `is_named`.
         let bytes: Vec<u8> =
             words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
@@ -218,12 +276,13 @@ impl ShardHead {
     }
 
     /// What it has of its index, and how many lines that are; what it has of objects.
-    pub(super) fn stats(&self) -> (HashIndexStats, u64, BlockSpaceStats) {
-        let of_blocks = self.space.stats();
+    pub(super) fn stats(&self) -> HeadStats {
         // Each lock is let go before the next one is taken.
+        let of_blocks;
         let unnamed: Vec<ObjectMemory> = self.settling().unnamed().copied().collect();
         let (objects, quarantined_lines) = {
             let mut objects = self.objects();
+            of_blocks = objects.stats();
             let out = unnamed.into_iter().filter(|memory| objects.is_out(*memory));
             let unnamed_lines: u64 = out.map(|memory| u64::from(memory.lines)).sum();
             (objects.published(), objects.resting_lines() + unnamed_lines)

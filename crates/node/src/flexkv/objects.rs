@@ -9,13 +9,12 @@
 //! then. Their numbers ascend: it waits for the least number to pass the greatest one of that time.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
-use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
+use farsight_blocks::{BlockStats, NoRoom};
 use farsight_layout::hash_index::{OBJECT_GENERATION_BITS, OBJECT_LINES_MAX};
-use farsight_layout::value_block::BlockPlace;
 use farsight_protocol::{ComputeNode, ObjectMemory};
 
+use super::places::Places;
 use crate::compute_nodes::Connected;
 #[cfg(injected)]
 use crate::injected;
@@ -38,14 +37,15 @@ struct Use {
 /// Memory whose generations are used up.
 #[derive(Debug)]
 struct Resting {
-    place: BlockPlace,
+    offset_lines: u32,
+    lines: u8,
     /// The greatest number of a compute node that may have seen them.
     newest: u32,
 }
 
 /// The objects of one node of a table.
 pub(super) struct Objects {
-    writer: BlockWriter,
+    places: Places,
     /// By first line, in pieces that are made when they are used.
     uses: Vec<Option<Box<[Use; PIECE_LINES]>>>,
     /// By first line: memory that nobody has said to be published, and whose hand it is in.
@@ -61,9 +61,9 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    pub(super) fn new(space: Arc<BlockSpace>) -> Self {
+    pub(super) fn new(places: Places) -> Self {
         Self {
-            writer: BlockWriter::new(space),
+            places,
             uses: Vec::new(),
             held: HashMap::new(),
             resting: VecDeque::new(),
@@ -72,6 +72,22 @@ impl Objects {
             out: 0,
             pieces_left: 0,
         }
+    }
+
+    /// The same, of which this memory is out: slots name it. No compute node has any in hand.
+    pub(super) fn with_named(places: Places, named: &[ObjectMemory]) -> Self {
+        let mut objects = Self::new(places);
+        for memory in named {
+            let ObjectMemory { offset_lines, lines, generation } = *memory;
+            *objects.use_of(offset_lines) = Use { generation, out_lines: lines };
+        }
+        objects.out = named.len() as u64;
+        objects
+    }
+
+    /// Where its bytes are.
+    pub(super) fn stats(&self) -> BlockStats {
+        self.places.stats()
     }
 
     /// Lines of resting memory.
@@ -91,16 +107,15 @@ impl Objects {
         let lines = lines.clamp(1, OBJECT_LINES_MAX);
         let mut given = Vec::with_capacity(count.into());
         while given.len() < usize::from(count) {
-            let place = match self.writer.allocate(lines.into()) {
-                Ok(place) => place,
+            let offset_lines = match self.places.allocate(lines) {
+                Ok(first) => u32::try_from(first).expect("a space of 2^32 lines at most"),
                 Err(_) if !given.is_empty() => break,
                 Err(error) => return Err(error),
             };
-            let offset_lines = u32::try_from(place.offset_lines).expect("a space of 2^32 lines at most");
             let of_memory = self.use_of(offset_lines);
             if of_memory.generation == GENERATION_MAX {
                 self.resting_lines += u64::from(lines);
-                self.resting.push_back(Resting { place, newest: connected.newest });
+                self.resting.push_back(Resting { offset_lines, lines, newest: connected.newest });
                 continue;
             }
             let generation = of_memory.generation + 1;
@@ -138,11 +153,7 @@ impl Objects {
             of_memory.out_lines = 0;
             self.out -= 1;
             self.held.remove(&offset_lines);
-            self.writer.give_back(BlockPlace {
-                space: self.writer.space().number(),
-                offset_lines: offset_lines.into(),
-                lines: lines.into(),
-            });
+            self.places.give_back(offset_lines.into(), lines);
         }
     }
 
@@ -213,14 +224,15 @@ impl Objects {
     /// at, in turn.
     fn wake(&mut self, connected: Connected) {
         for _ in 0..LOOKED_AT.min(self.resting.len()) {
-            let Some(Resting { place, newest }) = self.resting.pop_front() else { return };
-            if connected.oldest <= newest {
-                self.resting.push_back(Resting { place, newest });
+            let Some(resting) = self.resting.pop_front() else { return };
+            if connected.oldest <= resting.newest {
+                self.resting.push_back(resting);
                 continue;
             }
-            self.resting_lines -= u64::from(place.lines);
-            *self.use_of(place.offset_lines as u32) = Use::default();
-            self.writer.give_back(place);
+            let Resting { offset_lines, lines, .. } = resting;
+            self.resting_lines -= u64::from(lines);
+            *self.use_of(offset_lines) = Use::default();
+            self.places.give_back(offset_lines.into(), lines);
         }
     }
 
@@ -243,8 +255,11 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use farsight_base::RegionId;
     use farsight_base::sync::AtomicU64;
+    use farsight_blocks::BlockSpace;
     use farsight_fabric::Region;
 
     use super::*;
@@ -272,7 +287,7 @@ mod tests {
 
     fn objects(bytes: usize) -> Objects {
         let memory = Memory((0..bytes / 8).map(|_| AtomicU64::new(0)).collect());
-        Objects::new(Arc::new(BlockSpace::new(Arc::new(memory), 0, u64::MAX)))
+        Objects::new(Places::new(Arc::new(BlockSpace::new(Arc::new(memory), 0, u64::MAX))))
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Invariant: memory that is noted here no slot of the head names, nor ever will. What was noted before a
 //! compute node was asked no slot of any replica names when it has answered.
 //!
+//! A head that took the place of a lost one asks every compute node before it gives out anything.
+//!
 //! Several compute nodes may settle one shard, one after the other did not answer. Any answer will do.
 
 use std::collections::BTreeSet;
@@ -17,6 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What is to be freed once a shard is settled.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
+    /// The head is new, and gives out nothing before the shard is settled under this number.
+    taken_over: Option<u32>,
     /// The last number.
     number: u32,
     /// Noted before somebody was asked under that, and when somebody was asked last.
@@ -26,6 +30,25 @@ pub(super) struct Settling {
 }
 
 impl Settling {
+    /// Of a head that took the place of another one.
+    pub(super) fn of_successor() -> Self {
+        Self { taken_over: Some(1), number: 1, ..Self::default() }
+    }
+
+    /// The number under which the shard has to be settled before the head gives anything out.
+    pub(super) fn taken_over(&self) -> Option<u32> {
+        self.taken_over
+    }
+
+    /// True if that was this number, and now it is settled.
+    pub(super) fn end_taking_over(&mut self, number: u32) -> bool {
+        let is_it = self.taken_over == Some(number);
+        if is_it {
+            self.taken_over = None;
+        }
+        is_it
+    }
+
     /// Notes memory that no slot of the head names.
     pub(super) fn note(&mut self, unnamed: impl Iterator<Item = ObjectMemory>) {
         let asked = self.asked.as_ref().map(|(asked, _)| asked);

@@ -12,7 +12,7 @@
 //! Several compute nodes may have units for one subtable, when the first one took too long. One of them
 //! publishes; the others give their units back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use farsight_base::WORDS_PER_LINE;
@@ -77,6 +77,32 @@ impl Splits {
             done: 0,
             depth_max: 0,
         }
+    }
+
+    /// Those that stand in an index which another node has given out units of, and the subtables that its
+    /// directories lead to.
+    pub(super) fn found_in(&self, index: &dyn Region) -> (Self, Vec<(usize, Subtable)>) {
+        let mut found = Self::new(self.shape, self.nodes, self.index);
+        let (mut used, mut subtables) = (Vec::new(), Vec::new());
+        for partition in (self.index..HASH_PARTITIONS).step_by(self.nodes) {
+            let mut left = vec![self.shape.root(partition)];
+            while let Some(of) = left.pop() {
+                let halves = of.directory_word().and_then(|word| self.halves(index, partition, word));
+                let Some(halves) = halves else {
+                    subtables.push((partition, of));
+                    continue;
+                };
+                found.done += 1;
+                found.depth_max = found.depth_max.max(of.depth() + 1 - HASH_PARTITION_BITS);
+                used.extend(halves.0);
+                left.extend([0, 1].map(|half| of.half(half, halves)));
+            }
+        }
+        // A unit that a directory leads past has sealed slots. No compute node is left that may READ it.
+        let lasting: BTreeSet<u32> = subtables.iter().map(|(_, of)| of.unit()).collect();
+        found.fresh = used.into_iter().map(|unit| unit + 1).max().unwrap_or(0).max(found.fresh);
+        found.free = (self.shape.partitions()..found.fresh).filter(|unit| !lasting.contains(unit)).collect();
+        (found, subtables)
     }
 
     /// Bytes of the index before any split.

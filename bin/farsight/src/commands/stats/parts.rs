@@ -23,7 +23,7 @@ pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Ta
         "models, or hash index",
         "huge pages",
     ]);
-    for (url, node) in urls.iter().zip(nodes) {
+    for (url, node) in super::of_urls(urls, nodes) {
         for table in &node.tables {
             tables.add_row([
                 name_of(table).to_owned(),

@@ -1,0 +1,220 @@
+//! Which of its nodes a client reaches, and how a pool goes on without one.
+//!
+//! Invariant: a client works without a node only if each of the others goes on without it, too. They let no
+//! compute node in that does otherwise. What they have said of reads is over by then. So nobody who still
+//! reads at the lost node believes what it reads.
+//!
+//! Protocol, where a node cannot be reached, or others say that they go on without one:
+//! 1. Ask each of the others to leave it out. One that waits for something says so: try again later.
+//! 2. All do: work with them. The first of them is the coordinator.
+//!
+//! A compute node renews what it believes at every node, before half of its time is over.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::Ordering;
+use farsight_fabric::lane::PoolLane;
+use farsight_fabric::{Connection, FabricError};
+use farsight_protocol::{ControlRequest, ErrorCode, LeftOut, LostNodes, NodeHello};
+
+use super::Nodes;
+use crate::engine::Lookup;
+use crate::{CatalogueError, PoolError};
+
+/// How long a client waits until a node goes on without others, at most.
+const LEFT_OUT_WITHIN: Duration = Duration::from_secs(3);
+/// The longest pause before a node is asked again.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// Until when a compute node believes what it reads.
+#[derive(Debug, Default)]
+pub(super) struct Believed(Mutex<Renewed>);
+
+#[derive(Debug, Default)]
+struct Renewed {
+    /// Until when, and from when on it is renewed.
+    until: Option<(MonotonicNs, MonotonicNs)>,
+    /// All nodes have answered the last time.
+    is_whole: bool,
+}
+
+impl<C: Connection> Nodes<C> {
+    /// The nodes of a pool that were reached, by their places, of which others have said that they go on without
+    /// `lost`. Nobody has agreed yet that it goes on without those that were not reached: that is asked with
+    /// the first request.
+    pub(crate) fn reach(
+        reached: Vec<(usize, Result<C, FabricError>)>,
+        pool_nodes: usize,
+        lost: LostNodes,
+        engines: Lookup<C>,
+    ) -> Result<Self, FabricError> {
+        let (mut connections, mut failure) = (Vec::new(), None);
+        for (place, connection) in reached {
+            match connection {
+                Ok(connection) if !lost.contains(place) => connections.push((place, connection)),
+                Ok(_) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        let nodes = Self::over(connections, pool_nodes, engines)?;
+        match failure {
+            Some(failure) if !nodes.lost.leave_a_majority(pool_nodes) => Err(failure),
+            failure => Ok(Self { failure, ..nodes }),
+        }
+    }
+
+    /// What was reached again of all nodes but those that are lost.
+    pub(super) fn reconnected(&self, timeout: Duration) -> Vec<(usize, Result<C, FabricError>)> {
+        let reconnect = |(node, place): (usize, &usize)| (*place, self.connection(node).reconnect(timeout));
+        let mut reached: Vec<_> = self.places.iter().enumerate().map(reconnect).collect();
+        if let Some(failure) = &self.failure {
+            // There is no connection that could be made again.
+            let is_missing = |place: &usize| !self.places.contains(place);
+            let missing = (0..self.pool_nodes).filter(is_missing);
+            reached.extend(missing.map(|place| (place, Err(failure.clone()))));
+        }
+        reached
+    }
+
+    /// Compares what each node says of its pool with what this client has reached. Has all of them go on
+    /// without the others, if they do not yet.
+    pub(super) fn agree(&self, hellos: &[NodeHello]) -> Result<(), CatalogueError> {
+        let said = hellos.iter().fold(self.lost, |lost, hello| lost.and(hello.lost));
+        if said != self.lost {
+            return Err(self.left_behind(said).into());
+        }
+        if hellos.iter().any(|hello| hello.lost != self.lost) {
+            self.leave_out()?;
+        }
+        Ok(())
+    }
+
+    /// Has each node go on without those that are lost, and waits for it.
+    fn leave_out(&self) -> Result<(), CatalogueError> {
+        let request = ControlRequest::LeaveOut { lost: self.lost };
+        for node in 0..self.count() {
+            let mut waited = Duration::ZERO;
+            loop {
+                let asked = self.ask(node, &request).map_err(|error| self.of_refusal(error))?;
+                let (LeftOut::Done(lost) | LeftOut::Wait { lost, .. }) = asked;
+                if lost != self.lost {
+                    return Err(self.left_behind(lost).into());
+                }
+                let LeftOut::Wait { pause_ms, why, .. } = asked else { break };
+                if waited >= LEFT_OUT_WITHIN {
+                    let reason = format!("it does not go on without nodes {:#b}: {why}", lost.0);
+                    return Err(FabricError::Disconnected { peer: self.peer(node).to_owned(), reason }.into());
+                }
+                let pause = Duration::from_millis(pause_ms.into()).min(PAUSE_MAX);
+                waited += pause;
+                self.pause(node, pause)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pause(&self, node: usize, pause: Duration) -> Result<(), FabricError> {
+        let super::Node { connection, asker } = &self.all[node];
+        asker.with_queue(connection, |queue| {
+            PoolLane::new(std::slice::from_mut(queue)).block_on(async |slot| slot.pause(pause).await)
+        })
+    }
+
+    /// What a refusal to go on without a node means: that this client does not reach it, if that is so, or that
+    /// others are in the way.
+    fn of_refusal(&self, error: CatalogueError) -> CatalogueError {
+        match (&self.failure, error) {
+            (Some(failure), CatalogueError::Refused { .. }) => failure.clone().into(),
+            (None, CatalogueError::Refused { peer, source }) => {
+                FabricError::Disconnected { peer, reason: source.to_string() }.into()
+            }
+            (_, error) => error,
+        }
+    }
+
+    /// The epochs of all nodes of the pool, also those that are lost: as each of the others knows them.
+    pub(super) fn epochs_of_pool(&self, hellos: &[NodeHello]) -> Result<Vec<u64>, CatalogueError> {
+        let mut epochs: Option<Vec<u64>> = None;
+        for (node, hello) in hellos.iter().enumerate() {
+            let Some(place) = &hello.place else { return Err(self.no_pool(node).into()) };
+            let is_there = usize::from(place.index) == self.places[node]
+                && place.epochs.get(self.places[node]) == Some(&hello.epoch)
+                && place.epochs.len() == self.pool_nodes
+                && epochs.as_ref().is_none_or(|epochs| *epochs == place.epochs);
+            if !is_there {
+                return Err(self.no_pool(node).into());
+            }
+            epochs = Some(place.epochs.clone());
+        }
+        Ok(epochs.expect("a pool has nodes"))
+    }
+
+    fn no_pool(&self, node: usize) -> PoolError {
+        PoolError::NotOfPool { peer: self.peer(node).to_owned(), place: self.places[node] }
+    }
+
+    /// Notes that the pool goes on without these nodes, not as this client has reached it.
+    pub(super) fn left_behind(&self, said: LostNodes) -> FabricError {
+        // Relaxed: who connects again has seen the error, or learns it anew.
+        self.said_lost.fetch_or(said.0.into(), Ordering::Relaxed);
+        self.poisoned.raise();
+        let reason = "the pool goes on without other nodes than before".to_owned();
+        FabricError::Disconnected { peer: self.peer(0).to_owned(), reason }
+    }
+
+    /// The nodes without which the pool goes on, as far as this client has heard.
+    pub(super) fn said_lost(&self) -> LostNodes {
+        LostNodes(self.said_lost.load(Ordering::Relaxed) as u16).and(match self.failure {
+            // Nobody has agreed to that, perhaps.
+            Some(_) => LostNodes::default(),
+            None => self.lost,
+        })
+    }
+
+    /// A refusal that says so, as a loss of the connections.
+    pub(super) fn of_view(&self, error: CatalogueError) -> CatalogueError {
+        match error {
+            CatalogueError::Refused { source, .. } if source.code == ErrorCode::Fenced => {
+                self.left_behind(self.said_lost()).into()
+            }
+            error => error,
+        }
+    }
+
+    /// Until when this compute node believes what it reads: that no node that it leaves out, or reads at, was
+    /// left out by others. Asks all nodes if half of that time is over.
+    pub(crate) fn renew(&self, now: MonotonicNs) -> Result<MonotonicNs, CatalogueError> {
+        let is_whole = {
+            let renewed = self.renewed();
+            if let Some((until, again_at)) = renewed.until
+                && now < again_at
+            {
+                return Ok(until);
+            }
+            renewed.is_whole
+        };
+        // No lock is held while an answer is awaited: several sessions may ask at a time.
+        let request = ControlRequest::Renew { lost: self.lost, is_whole };
+        let mut shortest_us = u32::MAX;
+        for node in 0..self.count() {
+            let asked = self.ask(node, &request).map_err(|error| self.of_view(error));
+            shortest_us = shortest_us.min(asked.inspect_err(|_| self.renewed().is_whole = false)?);
+        }
+        if shortest_us == 0 {
+            return Err(self.left_behind(self.said_lost()).into());
+        }
+        let lasts = Duration::from_micros(shortest_us.into());
+        let until = now.plus(lasts);
+        let mut renewed = self.renewed();
+        renewed.is_whole = true;
+        renewed.until = renewed.until.max(Some((until, now.plus(lasts / 2))));
+        Ok(until)
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, Renewed> {
+        // Each change is complete.
+        self.believed.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,163 @@
+//! Without which nodes a pool goes on, as one of the others sees it.
+//!
+//! Invariants:
+//! - nodes that are left out stay so. More than half of the pool's nodes are not: so any two sets that are
+//!   left out, each of them by all other nodes, leave a node that knows both, and one has the other;
+//! - a node lets a compute node in that leaves the same nodes out as itself;
+//! - a compute node believes what it reads for as long as every node that it does not leave out has said. A
+//!   node leaves others out once all that it has said is over, and no verb of a compute node that it let in
+//!   executes here any more. So who reads at a node that is left out, and that does not know it, learns by the
+//!   clock that nobody has to keep it up to date.
+//!
+//! Protocol, of who cannot reach a node:
+//! 1. Ask each of the others to leave it out. They refuse while another compute node says that it can reach
+//!    all of them.
+//! 2. The node says nothing more to compute nodes, and waits until what it has said is over.
+//! 3. The node ends all compute nodes' connections, as a [fence](crate::fence) does.
+//! 4. From now on it leaves the others out. It gives out memory for a shard whose head it is now.
+//! 5. All of them do so: work with what is left. Several may do this at once.
+
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_protocol::{ErrorCode, Fenced, LeftOut, LostNodes, PoolPlace, ServerError};
+
+use crate::NodeState;
+
+/// What a node knows of its pool.
+#[derive(Debug)]
+pub(crate) struct PoolView {
+    /// How long a compute node may believe what it reads.
+    believed: Duration,
+    /// Left out.
+    pub(crate) lost: LostNodes,
+    /// To be left out; those above if nobody is.
+    closing: LostNodes,
+    /// When all is over that this node has said.
+    believed_until: Option<MonotonicNs>,
+    /// When a compute node last said that it reaches all nodes.
+    whole_at: Option<MonotonicNs>,
+}
+
+impl PoolView {
+    /// The view of a node whose pool has all of its nodes. Compute nodes believe what they read for so long.
+    pub(crate) fn new(believed: Duration) -> Self {
+        let (lost, closing) = (LostNodes::default(), LostNodes::default());
+        Self { believed, lost, closing, believed_until: None, whole_at: None }
+    }
+
+    /// How long that is by this node's clock: theirs may be slow. So long after a compute node has reached all
+    /// nodes, none of them counts as lost.
+    fn believed_here(&self) -> Duration {
+        self.believed * 5 / 4
+    }
+
+    /// Refuses who leaves other nodes out.
+    pub(crate) fn check(&self, lost: LostNodes) -> Result<(), ServerError> {
+        if lost == self.lost && lost == self.closing {
+            return Ok(());
+        }
+        let text =
+            format!("the pool goes on without nodes {:#b}, not {:#b}: connect anew", self.closing.0, lost.0);
+        Err(ServerError::new(ErrorCode::Fenced, text))
+    }
+
+    /// For how many microseconds a compute node may believe what it reads that leaves these nodes out.
+    fn renew(&mut self, lost: LostNodes, is_whole: bool, now: MonotonicNs) -> u32 {
+        if self.check(lost).is_err() {
+            return 0;
+        }
+        self.believed_until = self.believed_until.max(Some(now.plus(self.believed_here())));
+        if is_whole {
+            self.whole_at = Some(now);
+        }
+        u32::try_from(self.believed.as_micros()).unwrap_or(u32::MAX)
+    }
+
+    /// Steps 1 and 2: why these nodes are not left out yet, if they are not to be.
+    fn begin(&mut self, wanted: LostNodes, now: MonotonicNs) -> Option<Fenced> {
+        let reached = self.whole_at.map_or(Duration::MAX, |at| now.since(at));
+        if self.closing != wanted && reached < self.believed_here() {
+            let pause = self.believed_here().saturating_sub(reached);
+            return Some(Fenced::wait(pause, "a compute node has reached all nodes lately"));
+        }
+        self.closing = wanted;
+        let left = self.believed_until.map_or(Duration::ZERO, |until| until.since(now));
+        (!left.is_zero()).then(|| Fenced::wait(left, "compute nodes may still read there"))
+    }
+}
+
+impl NodeState {
+    pub(crate) fn pool_view(&self) -> MutexGuard<'_, PoolView> {
+        // Each change is complete, or a bug that ends all answers.
+        self.pool_view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if this node gives compute nodes their numbers.
+    pub(crate) fn is_coordinator(&self) -> bool {
+        let coordinator = |place: &PoolPlace| self.pool_view().lost.coordinator(place.epochs.len());
+        self.tables.place().is_none_or(|place| coordinator(place) == Some(place.index.into()))
+    }
+
+    /// As [`PoolView::renew`].
+    pub(crate) fn renew(&self, lost: LostNodes, is_whole: bool, now: MonotonicNs) -> u32 {
+        self.pool_view().renew(lost, is_whole, now)
+    }
+
+    /// Leaves nodes out, or says when to ask again.
+    pub(crate) fn leave_out(&self, lost: LostNodes, now: MonotonicNs) -> Result<LeftOut, ServerError> {
+        let refuse = |code, text| Err(ServerError::new(code, text));
+        let Some(place) = self.tables.place() else {
+            let text = "this node belongs to no pool yet: a table is made first".to_owned();
+            return refuse(ErrorCode::OtherPool, text);
+        };
+        let nodes = place.epochs.len();
+        let mut view = self.pool_view();
+        let wanted = lost.and(view.lost).and(view.closing);
+        if wanted.contains(place.index.into()) || wanted.0.checked_shr(nodes as u32).unwrap_or(0) != 0 {
+            let text = format!("node {} of {nodes} cannot leave out {:#b}", place.index, wanted.0);
+            return refuse(ErrorCode::BadRequest, text);
+        }
+        if wanted == view.lost {
+            return Ok(LeftOut::Done(wanted));
+        }
+        if !wanted.leave_a_majority(nodes) {
+            let text = format!(
+                "{} of {nodes} nodes would be left out, and more than half have to stay",
+                wanted.count()
+            );
+            return refuse(ErrorCode::BadRequest, text);
+        }
+        if !self.tables.all().iter().any(|table| table.info().definition.replicas() > 1) {
+            return refuse(
+                ErrorCode::BadRequest,
+                "no table has replicas: all of its nodes are needed".to_owned(),
+            );
+        }
+        let wait = match view.begin(wanted, now) {
+            Some(wait) => Some(wait),
+            None => {
+                drop(view);
+                let wait = self.dismiss_all()?;
+                view = self.pool_view();
+                wait
+            }
+        };
+        if let Some(Fenced::Wait { pause_ms, why }) = wait {
+            return Ok(LeftOut::Wait { lost: wanted, pause_ms, why });
+        }
+        if view.closing != wanted {
+            let why = "others are to be left out, too".to_owned();
+            return Ok(LeftOut::Wait { lost: view.closing, pause_ms: 1, why });
+        }
+        for table in self.tables.all() {
+            table.hosted().leave_out(wanted);
+        }
+        view.lost = wanted;
+        if wanted.coordinator(nodes) == Some(place.index.into()) {
+            self.tables.succeed_coordinator();
+        }
+        Ok(LeftOut::Done(wanted))
+    }
+}
