@@ -111,7 +111,7 @@ impl FlexTable {
             return Arc::clone(region);
         }
         let words = region.words().len() / WORDS_PER_LINE / self.replicas * WORDS_PER_LINE;
-        Section::new(Arc::clone(region), words * section, words)
+        Arc::new(Section::new(Arc::clone(region), words * section, words))
     }
 
     fn heads(&self) -> RwLockReadGuard<'_, Vec<(usize, Arc<ShardHead>)>> {
