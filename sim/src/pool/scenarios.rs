@@ -269,7 +269,7 @@ impl Scenario {
         let replicas = 2 + random.below(2) as usize;
         let shape = |shape: PoolShape| {
             let hashed_bytes = shape.hashed_bytes * replicas as u64;
-            PoolShape { memory_nodes, replicas, hashed_bytes, loses_node: true, ..shape }
+            PoolShape { memory_nodes, hashed_bytes, replicas, loses_node: true, ..shape }
         };
         Self { pool: of.pool.map(shape), seed, hot_keys: of.hot_keys.min(8), ..of }
     }
