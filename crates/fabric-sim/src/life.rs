@@ -20,6 +20,17 @@ use crate::withdrawal::Announced;
 /// Regions that one server may have at a time.
 pub(crate) const REGIONS_MAX: usize = 8192;
 
+impl HostState {
+    /// From when on the memory of a region stands still: the stores of a processor that died were visible up
+    /// to then. A region that clients write goes on as long as the card.
+    pub(crate) fn still_from_ns(&self, region: usize) -> u64 {
+        match self.regions[region].0.rights() {
+            RegionRights::ReadWrite => u64::MAX,
+            RegionRights::ReadOnly => self.frozen_ns,
+        }
+    }
+}
+
 impl State {
     pub(crate) fn listen(&mut self, address: &str, format_version: u32, guarantees: Guarantees) -> usize {
         let host = self.hosts.len();

@@ -103,7 +103,7 @@ pub(crate) struct HostState {
     pub(crate) format_version: u32,
     pub(crate) epoch: Epoch,
     pub(crate) is_alive: bool,
-    /// Since when its processor is dead and its memory stands still.
+    /// Since when its processor is dead.
     pub(crate) frozen_ns: u64,
     /// When it died, if it did.
     pub(crate) died_ns: Option<u64>,

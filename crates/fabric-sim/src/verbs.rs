@@ -358,8 +358,7 @@ impl State {
         let host = &self.hosts[self.clients[self.pairs[pair].client].host];
         let (region, history) = &host.regions[read.region];
         present_lines(region, read.first_line, &mut lines, read.mode.copy_mode());
-        // The stores of a processor that died were visible up to then.
-        let begin_ns = read.start_ns.min(host.frozen_ns);
+        let begin_ns = read.start_ns.min(host.still_from_ns(read.region));
         let mut torn = 0;
         for (index, line) in lines.iter_mut().enumerate() {
             if history.changes_after(read.first_line + index, begin_ns) {
@@ -451,7 +450,8 @@ impl State {
         } else {
             read.start_ns + part_of(read.within_ns, mix(read.seed ^ index as u64))
         };
-        let at_ns = at_ns.min(host.frozen_ns);
+        let still_ns = host.still_from_ns(read.region);
+        let at_ns = at_ns.min(still_ns);
         if !history.changes_after(line, at_ns) {
             return false;
         }
@@ -463,9 +463,9 @@ impl State {
         let moments = mix(read.seed ^ (index as u64 + 1) << 32);
         let words_ns = std::array::from_fn(|word| {
             let within_ns = part_of(self.timing.words_ns, moments << (8 * word));
-            (at_ns + within_ns).min(host.frozen_ns)
+            (at_ns + within_ns).min(still_ns)
         });
-        let end_ns = (at_ns + self.timing.words_ns).min(host.frozen_ns);
+        let end_ns = (at_ns + self.timing.words_ns).min(still_ns);
         let TakenLine { before, after, words } = history.words(line, *taken, &words_ns, [at_ns, end_ns]);
         *taken = words;
         #[cfg(injected)]
