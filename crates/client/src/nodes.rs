@@ -45,7 +45,7 @@ pub(crate) struct Nodes<C: Connection> {
     all: Vec<Node<C>>,
     /// Their places in their pool's list, and how many nodes that has.
     places: Vec<usize>,
-    pool_nodes: usize,
+    pool_size: usize,
     /// The others, without which the pool goes on.
     lost: LostNodes,
     /// Why one of them was not reached, if nobody has agreed yet that it is lost.
@@ -121,7 +121,7 @@ impl<C: Connection> Nodes<C> {
         Ok(Self {
             all,
             places,
-            pool_nodes,
+            pool_size: pool_nodes,
             lost,
             failure,
             said_lost,
@@ -143,7 +143,7 @@ impl<C: Connection> Nodes<C> {
 
     /// How many nodes the pool has, with those that are left out.
     pub(crate) fn pool_nodes(&self) -> usize {
-        self.pool_nodes
+        self.pool_size
     }
 
     pub(crate) fn connection(&self, node: usize) -> &C {

@@ -70,19 +70,19 @@ impl NodeState {
     }
 
     /// Ends every connection of all compute nodes. What is waited for, if that takes longer.
-    pub(crate) fn dismiss_all(&self) -> Result<Option<Fenced>, ServerError> {
+    pub(crate) fn dismiss_all(&self) -> Option<Fenced> {
         let Ok(leases) = self.fencing.try_lock() else {
-            return Ok(Some(Fenced::wait(SOON, "a fence is under way at this memory node")));
+            return Some(Fenced::wait(SOON, "a fence is under way at this memory node"));
         };
         let all = self.compute_nodes().all();
         for identity in all {
             match self.dismiss(identity, None, leases.lease()) {
                 Ok(Fenced::Done) => {}
-                Ok(wait) => return Ok(Some(wait)),
-                Err(error) => return Ok(Some(Fenced::wait(LATER, format!("{identity:?}: {error}")))),
+                Ok(wait) => return Some(wait),
+                Err(error) => return Some(Fenced::wait(LATER, format!("{identity:?}: {error}"))),
             }
         }
-        Ok(None)
+        None
     }
 
     /// Whether a lock has stood for a lease; if not, when it will have.

@@ -135,15 +135,12 @@ impl NodeState {
                 "no table has replicas: all of its nodes are needed".to_owned(),
             );
         }
-        let wait = match view.begin(wanted, now) {
-            Some(wait) => Some(wait),
-            None => {
-                drop(view);
-                let wait = self.dismiss_all()?;
-                view = self.pool_view();
-                wait
-            }
-        };
+        let mut wait = view.begin(wanted, now);
+        if wait.is_none() {
+            drop(view);
+            wait = self.dismiss_all();
+            view = self.pool_view();
+        }
         if let Some(Fenced::Wait { pause_ms, why }) = wait {
             return Ok(LeftOut::Wait { lost: wanted, pause_ms, why });
         }

@@ -82,7 +82,7 @@ impl<C: Connection> Backend for Nodes<C> {
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
         let reached = self.reconnected(timeout);
-        let nodes = Self::reach(reached, self.pool_nodes, self.said_lost(), self.engines)?;
+        let nodes = Self::reach(reached, self.pool_size, self.said_lost(), self.engines)?;
         nodes.inherit(self);
         Ok(Arc::new(nodes))
     }

@@ -72,7 +72,7 @@ impl<C: Connection> Nodes<C> {
         if let Some(failure) = &self.failure {
             // There is no connection that could be made again.
             let is_missing = |place: &usize| !self.places.contains(place);
-            let missing = (0..self.pool_nodes).filter(is_missing);
+            let missing = (0..self.pool_size).filter(is_missing);
             reached.extend(missing.map(|place| (place, Err(failure.clone()))));
         }
         reached
@@ -141,7 +141,7 @@ impl<C: Connection> Nodes<C> {
             let Some(place) = &hello.place else { return Err(self.no_pool(node).into()) };
             let is_there = usize::from(place.index) == self.places[node]
                 && place.epochs.get(self.places[node]) == Some(&hello.epoch)
-                && place.epochs.len() == self.pool_nodes
+                && place.epochs.len() == self.pool_size
                 && epochs.as_ref().is_none_or(|epochs| *epochs == place.epochs);
             if !is_there {
                 return Err(self.no_pool(node).into());

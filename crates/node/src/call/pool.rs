@@ -105,7 +105,7 @@ impl Calls {
                 answer.push_control(&objects.lease_partitions(owner()?, offer, self.now)?);
             }
             ControlRequest::Proxies { table } => {
-                answer.push_control(&self.view.get(table)?.objects()?.who_proxies(self.now)?);
+                answer.push_control(&self.view.get(table)?.objects()?.who_proxies(self.now));
             }
             _ => unreachable!("the catalogue's requests are executed before"),
         }

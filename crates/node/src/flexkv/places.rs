@@ -14,7 +14,7 @@ use farsight_layout::value_block::BlockPlace;
 /// Where objects may stand.
 pub(super) enum Places {
     /// In slabs of a space.
-    Slabs(BlockWriter),
+    Slabs(Box<BlockWriter>),
     /// In runs of lines.
     Runs(Runs),
 }
@@ -29,7 +29,7 @@ pub(super) struct Runs {
 impl Places {
     /// Those of a space that is not used.
     pub(super) fn new(space: Arc<BlockSpace>) -> Self {
-        Self::Slabs(BlockWriter::new(space))
+        Self::Slabs(Box::new(BlockWriter::new(space)))
     }
 
     /// Those of a region that has such objects: first lines in their order, and lines.
