@@ -77,7 +77,8 @@ fn a_block_comes_back_once_its_compute_node_writes_nowhere() {
 
     let [mut home, mut away] = ADDRESSES.map(|address| Side::new(&simulation, address));
     let compute_node: ComputeNode = home.ask(&ControlRequest::Register { lost: LostNodes::default() });
-    let announced = ControlRequest::Announce { coordinator: links.coordinator.0, compute_node };
+    let lost = LostNodes::default();
+    let announced = ControlRequest::Announce { coordinator: links.coordinator.0, compute_node, lost };
     away.ask::<()>(&announced);
     let table = links.infos[0].id;
     let allocate = ControlRequest::Allocate { table, space: Space::Leaves, count: 1 };
