@@ -165,8 +165,8 @@ impl FlexSession {
         self.calls.renew(now).map(Some).map_err(FlexError::of_call)
     }
 
-    /// Fails if what was read until `now` is not to be believed: the pool may go on without a node at which it
-    /// was read.
+    /// Fails if what was read until `now` is not to be believed: the pool may go on without a node at which
+    /// it was read.
     pub(crate) fn check_believed(
         &self,
         until: Option<MonotonicNs>,

@@ -40,8 +40,8 @@ pub struct NodeOptions {
     /// to [`LEASE_MAX`]. Default: 5 s at a node with a listener that may have to end processes (shared
     /// memory), else 500 ms.
     pub lease: Option<Duration>,
-    /// How long compute nodes may believe what they read of a table with replicas, before they ask whether the
-    /// pool goes on as it did. A node that is lost is left out when this is over, and a quarter more.
+    /// How long compute nodes may believe what they read of a table with replicas, before they ask whether
+    /// the pool goes on as it did. A node that is lost is left out when this is over, and a quarter more.
     pub believed: Duration,
     /// Why clients cannot write this node's memory one-sided, if they cannot: then no ROLEX table is made.
     pub read_only: Option<String>,

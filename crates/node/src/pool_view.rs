@@ -1,13 +1,12 @@
 //! Without which nodes a pool goes on, as one of the others sees it.
 //!
 //! Invariants:
-//! - nodes that are left out stay so. More than half of the pool's nodes are not: so any two sets that are
-//!   left out, each of them by all other nodes, leave a node that knows both, and one has the other;
+//! - nodes that are left out stay so, and more than half of the pool's nodes are not. All nodes outside of a
+//!   set agree to leave it out. So of any two sets some node knows both, and the later one has the earlier;
 //! - a node lets a compute node in that leaves the same nodes out as itself;
 //! - a compute node believes what it reads for as long as every node that it does not leave out has said. A
 //!   node leaves others out once all that it has said is over, and no verb of a compute node that it let in
-//!   executes here any more. So who reads at a node that is left out, and that does not know it, learns by the
-//!   clock that nobody has to keep it up to date.
+//!   executes here any more. A compute node that reads at a node which is left out learns so by the clock.
 //!
 //! Protocol, of who cannot reach a node:
 //! 1. Ask each of the others to leave it out. They refuse while another compute node says that it can reach
@@ -47,8 +46,8 @@ impl PoolView {
         Self { believed, lost, closing, believed_until: None, whole_at: None }
     }
 
-    /// How long that is by this node's clock: theirs may be slow. So long after a compute node has reached all
-    /// nodes, none of them counts as lost.
+    /// How long that is by this node's clock: theirs may be slow. So long after a compute node has reached
+    /// all nodes, none of them counts as lost.
     fn believed_here(&self) -> Duration {
         self.believed * 5 / 4
     }

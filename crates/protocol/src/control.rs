@@ -15,8 +15,8 @@ use crate::{
 pub enum ControlRequest {
     /// Which epoch has this node, and which pool? Answered by a [`NodeHello`](crate::NodeHello).
     Hello,
-    /// To the coordinator: gives this connection's compute node its number. Refused if the pool goes on without
-    /// other nodes than these. Answered by a [`ComputeNode`].
+    /// To the coordinator: gives this connection's compute node its number. Refused if the pool goes on
+    /// without other nodes than these. Answered by a [`ComputeNode`].
     Register {
         /// The nodes that the compute node leaves out.
         lost: LostNodes,
@@ -31,8 +31,8 @@ pub enum ControlRequest {
         /// The nodes that it leaves out.
         lost: LostNodes,
     },
-    /// Renews what this compute node believes of its pool: which nodes go on. Answered by how many microseconds
-    /// it may do so from when it sent this, a `u32`; by 0 if the pool goes on without others.
+    /// Renews what this compute node believes of its pool: which nodes go on. Answered by how many
+    /// microseconds it may do so from when it sent this, a `u32`; by 0 if the pool goes on without others.
     Renew {
         /// The nodes that it leaves out.
         lost: LostNodes,

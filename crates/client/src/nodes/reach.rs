@@ -41,9 +41,9 @@ struct Renewed {
 }
 
 impl<C: Connection> Nodes<C> {
-    /// The nodes of a pool that were reached, by their places, of which others have said that they go on without
-    /// `lost`. Nobody has agreed yet that it goes on without those that were not reached: that is asked with
-    /// the first request.
+    /// The nodes of a pool that were reached, by their places. Others have said that they go on without
+    /// `lost`. The first request asks whether the pool goes on without the rest of those that were not
+    /// reached.
     pub(crate) fn reach(
         reached: Vec<(usize, Result<C, FabricError>)>,
         pool_nodes: usize,
@@ -122,8 +122,8 @@ impl<C: Connection> Nodes<C> {
         })
     }
 
-    /// What a refusal to go on without a node means: that this client does not reach it, if that is so, or that
-    /// others are in the way.
+    /// What a refusal to go on without a node means: that this client does not reach it, if that is so, or
+    /// that others are in the way.
     fn of_refusal(&self, error: CatalogueError) -> CatalogueError {
         match (&self.failure, error) {
             (Some(failure), CatalogueError::Refused { .. }) => failure.clone().into(),

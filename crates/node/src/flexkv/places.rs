@@ -16,11 +16,11 @@ pub(super) enum Places {
     /// In slabs of a space.
     Slabs(Box<BlockWriter>),
     /// In runs of lines.
-    Runs(Runs),
+    Runs(LineRuns),
 }
 
 /// The lines of a region.
-pub(super) struct Runs {
+pub(super) struct LineRuns {
     region: Arc<dyn Region>,
     lines: Pages,
     live_lines: u64,
@@ -36,7 +36,7 @@ impl Places {
     pub(super) fn with_taken(region: Arc<dyn Region>, taken: &[(u64, u64)]) -> Self {
         let limit = (region.words().len() / WORDS_PER_LINE) as u64;
         let lines = Pages::with_taken(limit, taken.iter().copied());
-        Self::Runs(Runs { region, lines, live_lines: taken.iter().map(|(_, lines)| lines).sum() })
+        Self::Runs(LineRuns { region, lines, live_lines: taken.iter().map(|(_, lines)| lines).sum() })
     }
 
     /// Takes a place of so many lines: its first line.
@@ -79,7 +79,7 @@ impl Places {
     }
 }
 
-impl Runs {
+impl LineRuns {
     fn allocate(&mut self, lines: u64) -> Result<u64, NoRoom> {
         let taken: Result<Option<u64>, std::convert::Infallible> = self.lines.take(lines, |_| Ok(()));
         let Ok(taken) = taken;
