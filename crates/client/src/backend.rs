@@ -53,6 +53,10 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// Whether a client whose connections ended so goes on by new ones.
     fn is_loss(&self, error: &FabricError) -> bool;
 
+    /// Takes note of a loss that a session saw. After one that the connections cannot notice by themselves,
+    /// nothing begins over them any more.
+    fn note_loss(&self, error: &FabricError);
+
     /// Fails once one of the connections is lost.
     ///
     /// # Errors

@@ -142,6 +142,7 @@ impl Shared {
         let asked = Instant::now();
         let mut outage = lock(&self.outage);
         let current = self.current();
+        current.note_loss(loss);
         match current.check() {
             // Another session has connected again, or a queue pair broke and not the connection.
             Ok(()) => return Ok(current),

@@ -33,7 +33,7 @@ use crate::run::{NEWCOMER, TABLE};
 /// Keys of one batch while looking back.
 const BATCH: usize = 64;
 /// Tries of who looks back: connections that the last fault broke are noticed by the first.
-const TRIES: usize = 4;
+const TRIES: usize = 8;
 /// As long as nodes may take until they have freed everything that ended compute nodes left.
 const SWEPT_WITHIN: Duration = Duration::from_secs(2);
 /// So long after a compute node was asked to settle a shard, a node asks another one.

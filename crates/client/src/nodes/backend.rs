@@ -62,12 +62,22 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     /// Of a compute node a fence, too: another one that waited for a lock of this one took it for dead. Its
-    /// number is over, and what it was doing in doubt; under another it can go on.
+    /// number is over, and what it was doing in doubt; under another it can go on. Of a pool that may go on
+    /// without it, also a node that is silent.
     fn is_loss(&self, error: &FabricError) -> bool {
         match error {
             FabricError::Disconnected { .. } => true,
             FabricError::Dismissed { .. } => self.is_registered(),
+            FabricError::TimedOut { peer, .. } => self.may_go_on_without(peer),
             _ => false,
+        }
+    }
+
+    fn note_loss(&self, error: &FabricError) {
+        if let FabricError::TimedOut { peer, .. } = error
+            && self.may_go_on_without(peer)
+        {
+            self.poisoned().raise();
         }
     }
 

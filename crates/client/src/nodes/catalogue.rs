@@ -69,6 +69,12 @@ impl<C: Connection> Nodes<C> {
         self.adopt(self.ask(0, &ControlRequest::OpenTable(name.to_owned()))?)
     }
 
+    /// Whether a table that was opened has replicas.
+    pub(super) fn has_replicas(&self) -> bool {
+        let tables = lock(&self.tables);
+        tables.by_id.values().any(|known| known.info.definition.replicas() > 1)
+    }
+
     /// All tables, as the coordinator knows them.
     pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>, CatalogueError> {
         self.epochs()?;

@@ -91,6 +91,13 @@ impl<C: Connection> Nodes<C> {
         Ok(())
     }
 
+    /// Whether the pool may go on without one of these nodes more: a table has replicas, and enough are left.
+    pub(super) fn may_go_on_without(&self, peer: &str) -> bool {
+        let Some(node) = (0..self.count()).find(|node| self.peer(*node) == peer) else { return false };
+        let lost = self.lost.and(LostNodes::of(std::iter::once(self.places[node])));
+        lost.leave_a_majority(self.pool_size) && self.has_replicas()
+    }
+
     /// Has each node go on without those that are lost, and waits for it.
     fn leave_out(&self) -> Result<(), CatalogueError> {
         let request = ControlRequest::LeaveOut { lost: self.lost };
