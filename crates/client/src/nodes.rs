@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
-use farsight_base::sync::AtomicU64;
+use farsight_base::sync::{AtomicBool, AtomicU64};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
@@ -52,6 +52,8 @@ pub(crate) struct Nodes<C: Connection> {
     failure: Option<FabricError>,
     /// Those that others have said are lost.
     said_lost: AtomicU64,
+    /// A table that was opened here, or over the connections before, has replicas.
+    has_replicas: AtomicBool,
     /// Until when reads are believed.
     believed: Believed,
     /// The engines with whose tables it can work.
@@ -117,7 +119,7 @@ impl<C: Connection> Nodes<C> {
         let tables = Tables { by_id: HashMap::new(), former: HashMap::new(), let_go_at: 0 };
         let tables = Mutex::new(tables);
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
-        let (failure, said_lost) = (None, AtomicU64::new(0));
+        let (failure, said_lost, has_replicas) = (None, AtomicU64::new(0), AtomicBool::new(false));
         Ok(Self {
             all,
             places,
@@ -125,6 +127,7 @@ impl<C: Connection> Nodes<C> {
             lost,
             failure,
             said_lost,
+            has_replicas,
             believed,
             engines,
             epochs,

@@ -91,10 +91,7 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
-        let reached = self.reconnected(timeout);
-        let nodes = Self::reach(reached, self.pool_size, self.said_lost(), self.engines)?;
-        nodes.inherit(self);
-        Ok(Arc::new(nodes))
+        Ok(Arc::new(self.connect_again(timeout)?))
     }
 
     fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError> {
@@ -160,6 +157,7 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn snapshot(&self) -> Result<(), CatalogueError> {
+        self.check_agreed()?;
         let (request, begun) = (ControlRequest::BeginSnapshots, Instant::now());
         let rounds = (0..self.count()).map(|node| self.ask::<u64>(node, &request));
         for (node, round) in rounds.collect::<Result<Vec<u64>, _>>()?.into_iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farsight_base::sync::Ordering;
 use farsight_fabric::{Connection, QueuePair};
 use farsight_index::UnfitTable;
 use farsight_layout::FORMAT_VERSION;
@@ -67,12 +68,6 @@ impl<C: Connection> Nodes<C> {
         self.epochs()?;
         self.let_go()?;
         self.adopt(self.ask(0, &ControlRequest::OpenTable(name.to_owned()))?)
-    }
-
-    /// Whether a table that was opened has replicas.
-    pub(super) fn has_replicas(&self) -> bool {
-        let tables = lock(&self.tables);
-        tables.by_id.values().any(|known| known.info.definition.replicas() > 1)
     }
 
     /// All tables, as the coordinator knows them.
@@ -186,6 +181,10 @@ impl<C: Connection> Nodes<C> {
                 None => (engine.share)(&layout, &infos)?,
             },
         };
+        if layout.definition.replicas() > 1 {
+            // Relaxed, here and below: a flag by itself, which is never cleared.
+            self.has_replicas.store(true, Ordering::Relaxed);
+        }
         let info = Arc::new(whole(&infos));
         let known = Arc::new(Known { infos, info, kind: engine.kind, sharing });
         let mut tables = lock(&self.tables);
@@ -200,6 +199,7 @@ impl<C: Connection> Nodes<C> {
     /// Keeps what sessions shared over `former` connections, where it serves others, until its tables are
     /// opened here.
     pub(super) fn inherit(&self, former: &Self) {
+        self.has_replicas.store(former.has_replicas.load(Ordering::Relaxed), Ordering::Relaxed);
         let former = {
             let tables = lock(&former.tables);
             let mut all = tables.former.clone();
@@ -222,6 +222,7 @@ impl<C: Connection> Nodes<C> {
         if self.lost.count() == 0 {
             return Ok(());
         }
+        self.check_agreed()?;
         Err(PoolError::Incomplete { changed, lost: self.lost, nodes: self.pool_nodes() }.into())
     }
 

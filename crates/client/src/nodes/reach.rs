@@ -65,8 +65,22 @@ impl<C: Connection> Nodes<C> {
         }
     }
 
+    /// Other connections to the same nodes. One that cannot be reached is an error, to be tried again, unless a
+    /// table is known that goes on without it.
+    pub(super) fn connect_again(&self, timeout: Duration) -> Result<Self, FabricError> {
+        let nodes = Self::reach(self.reconnected(timeout), self.pool_size, self.said_lost(), self.engines)?;
+        match &nodes.failure {
+            // Relaxed: as where it is set.
+            Some(failure) if !self.has_replicas.load(Ordering::Relaxed) => Err(failure.clone()),
+            _ => {
+                nodes.inherit(self);
+                Ok(nodes)
+            }
+        }
+    }
+
     /// What was reached again of all nodes but those that are lost.
-    pub(super) fn reconnected(&self, timeout: Duration) -> Vec<(usize, Result<C, FabricError>)> {
+    fn reconnected(&self, timeout: Duration) -> Vec<(usize, Result<C, FabricError>)> {
         let reconnect = |(node, place): (usize, &usize)| (*place, self.connection(node).reconnect(timeout));
         let mut reached: Vec<_> = self.places.iter().enumerate().map(reconnect).collect();
         if let Some(failure) = &self.failure {
@@ -95,7 +109,16 @@ impl<C: Connection> Nodes<C> {
     pub(super) fn may_go_on_without(&self, peer: &str) -> bool {
         let Some(node) = (0..self.count()).find(|node| self.peer(*node) == peer) else { return false };
         let lost = self.lost.and(LostNodes::of(std::iter::once(self.places[node])));
-        lost.leave_a_majority(self.pool_size) && self.has_replicas()
+        // Relaxed: as where it is set.
+        lost.leave_a_majority(self.pool_size) && self.has_replicas.load(Ordering::Relaxed)
+    }
+
+    /// Fails if a node was not reached, and nobody has agreed that it is lost.
+    pub(super) fn check_agreed(&self) -> Result<(), FabricError> {
+        match &self.failure {
+            Some(failure) if self.epochs.get().is_none() => Err(failure.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Has each node go on without those that are lost, and waits for it.
