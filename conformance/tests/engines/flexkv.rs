@@ -209,6 +209,31 @@ mod costs {
     }
 }
 
+/// A compute node that ends has told what became of memory, so nobody has to look for it.
+mod ends {
+    use farsight::{Access, WriteOperation};
+    use farsight_conformance::engine::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
+
+    use super::*;
+
+    const KEYS: u64 = 300;
+
+    #[test]
+    fn a_session_that_ends_tells_what_it_wrote_and_replaced() {
+        let pool = PoolStore::replicated([Shm::new(), Shm::new(), Shm::new()], 2, TABLE_BYTES);
+        let table = pool.table(8);
+        // Of each shard fewer than a session tells by itself.
+        for round in 0..3_u64 {
+            let mut session = table.session(Access::OneSided);
+            let entries: Vec<_> = (0..KEYS).map(|key| (key, round.to_le_bytes().to_vec())).collect();
+            session.write(WriteOperation::Put, &entries);
+        }
+        let tables = pool.nodes().iter().map(|node| node.stats().tables.pop().expect("a table"));
+        let objects = tables.map(|table| table.hash_index.expect("a hash index").objects).sum::<u64>();
+        assert_eq!(objects, KEYS, "what was replaced is free, and the rest is known to be live");
+    }
+}
+
 /// The index is split while threads write, remove and read: the partitions that they write grow from the
 /// least table's one subtable to 64.
 mod growth {

@@ -43,6 +43,13 @@ pub struct FlexSession {
     counters: Cell<Counters>,
 }
 
+/// Who ends says what became of memory. Else its node has to look for it, and replicas have to be settled.
+impl Drop for FlexSession {
+    fn drop(&mut self) {
+        self.stock.tell(&*self.calls);
+    }
+}
+
 /// What operations work in, kept from one to the next.
 #[derive(Default)]
 pub(crate) struct Buffers {

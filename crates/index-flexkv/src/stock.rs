@@ -192,6 +192,18 @@ impl Stock {
         }
     }
 
+    /// Tells what is to be told of each shard. A node that cannot be reached finds out.
+    pub(crate) fn tell(&self, calls: &dyn ObjectCalls) {
+        for shard in 0..self.shards.len() {
+            let held = self.lock(shard);
+            let is_told = held.published.is_empty() && held.freed.is_empty();
+            drop(held);
+            if !is_told {
+                let _ = self.exchange(calls, shard, (1, 0));
+            }
+        }
+    }
+
     /// Tells what is to be told, and takes what is wanted. No lock is held meanwhile.
     fn exchange(
         &self,
