@@ -1,8 +1,8 @@
 //! Addresses to a client.
 //!
 //! Protocol: a node alone is asked at once who it is, so that a way that leads nowhere is an error here. The
-//! nodes of a pool are asked with the first table. One that cannot be reached is left out, if the others go
-//! on without it.
+//! nodes of a pool are asked with the first table. If one of them cannot be reached, the others are asked at
+//! once whether they go on without it.
 
 use farsight_fabric::{Connection, FabricError};
 

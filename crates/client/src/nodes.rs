@@ -27,7 +27,7 @@ use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
 use farsight_protocol::{
-    ComputeNode, ControlRequest, LostNodes, NodeHello, NodeLife, PoolPlace, TableId, TableInfo,
+    ComputeNode, ControlRequest, ErrorCode, LostNodes, NodeHello, NodeLife, PoolPlace, TableId, TableInfo,
 };
 use serde::de::DeserializeOwned;
 
@@ -50,6 +50,8 @@ pub(crate) struct Nodes<C: Connection> {
     lost: LostNodes,
     /// Why one of them was not reached, if nobody has agreed yet that it is lost.
     failure: Option<FabricError>,
+    /// The former connections to those, where there were any: to be tried again.
+    missing: Vec<(usize, Arc<C>)>,
     /// Those that others have said are lost.
     said_lost: AtomicU64,
     /// A table that was opened here, or over the connections before, has replicas.
@@ -72,7 +74,7 @@ pub(crate) struct Nodes<C: Connection> {
 }
 
 struct Node<C: Connection> {
-    connection: C,
+    connection: Arc<C>,
     asker: Asker<C>,
 }
 
@@ -112,7 +114,9 @@ impl<C: Connection> Nodes<C> {
         let places: Vec<usize> = connections.iter().map(|(place, _)| *place).collect();
         let lost = LostNodes::of((0..pool_nodes).filter(|place| !places.contains(place)));
         let believed = Believed::default();
-        let node = |(_, connection): (usize, C)| Ok(Node { asker: Asker::new(&connection)?, connection });
+        let node = |(_, connection): (usize, C)| {
+            Ok(Node { asker: Asker::new(&connection)?, connection: Arc::new(connection) })
+        };
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, lives, met, locks) =
             (OnceLock::new(), OnceLock::new(), OnceLock::new(), OnceLock::new());
@@ -126,6 +130,7 @@ impl<C: Connection> Nodes<C> {
             pool_size: pool_nodes,
             lost,
             failure,
+            missing: Vec::new(),
             said_lost,
             has_replicas,
             believed,
@@ -271,14 +276,25 @@ impl<C: Connection> Nodes<C> {
             return Ok(locks.clone());
         }
         // No lock is held while an answer is awaited: of several that ask, all are told the same number.
-        let lost = self.lost;
-        let of_view = |error| self.of_view(error);
-        let compute_node: ComputeNode = self.ask(0, &ControlRequest::Register { lost }).map_err(of_view)?;
-        for node in 1..self.count() {
-            let announce = ControlRequest::Announce { coordinator, compute_node, lost };
-            self.ask::<()>(node, &announce).map_err(of_view)?;
-        }
+        let registered = match self.register(coordinator) {
+            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::Fenced => {
+                // Somebody has begun to leave out a node that this client reaches, and has not ended it.
+                self.leave_out()?;
+                self.register(coordinator)
+            }
+            registered => registered,
+        };
+        let compute_node = registered.map_err(|error| self.of_view(error))?;
         Ok(self.locks.get_or_init(|| ComputeNodeLocks::new(compute_node.0)).clone())
+    }
+
+    fn register(&self, coordinator: u64) -> Result<ComputeNode, CatalogueError> {
+        let lost = self.lost;
+        let compute_node = self.ask(0, &ControlRequest::Register { lost })?;
+        for node in 1..self.count() {
+            self.ask::<()>(node, &ControlRequest::Announce { coordinator, compute_node, lost })?;
+        }
+        Ok(compute_node)
     }
 
     /// True once this process has a number among the compute nodes.

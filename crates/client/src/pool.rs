@@ -104,6 +104,7 @@ impl<C: Connection> PoolClient<C> {
         }
         let reached = reached.into_iter().enumerate().collect();
         let nodes = Nodes::reach(reached, count, LostNodes::default(), Lookup::of::<Engines>())?;
+        nodes.agree_on_missing()?;
         let client = Client::over(Arc::new(nodes), options);
         Ok(Self { client, connection: PhantomData })
     }

@@ -13,7 +13,8 @@
 //!    all of them.
 //! 2. The node says nothing more to compute nodes, and waits until what it has said is over.
 //! 3. The node ends all compute nodes' connections, as a [fence](crate::fence) does.
-//! 4. From now on it leaves the others out. It gives out memory for a shard whose head it is now.
+//! 4. From now on it leaves the others out. It gives out memory for a shard whose head it is now. Until then
+//!    another request takes the place of this one: also one to leave out no more than before.
 //! 5. All of them do so: work with what is left. Several may do this at once.
 
 use std::sync::{MutexGuard, PoisonError};
@@ -113,12 +114,14 @@ impl NodeState {
         };
         let nodes = place.epochs.len();
         let mut view = self.pool_view();
-        let wanted = lost.and(view.lost).and(view.closing);
+        // What others have begun and not ended here yet is let go of.
+        let wanted = lost.and(view.lost);
         if wanted.contains(place.index.into()) || wanted.0.checked_shr(nodes as u32).unwrap_or(0) != 0 {
             let text = format!("node {} of {nodes} cannot leave out {:#b}", place.index, wanted.0);
             return refuse(ErrorCode::BadRequest, text);
         }
         if wanted == view.lost {
+            view.closing = wanted;
             return Ok(LeftOut::Done(wanted));
         }
         if !wanted.leave_a_majority(nodes) {
@@ -145,7 +148,7 @@ impl NodeState {
         }
         if view.closing != wanted {
             let why = "others are to be left out, too".to_owned();
-            return Ok(LeftOut::Wait { lost: view.closing, pause_ms: 1, why });
+            return Ok(LeftOut::Wait { lost: wanted, pause_ms: 1, why });
         }
         for table in self.tables.all() {
             table.hosted().leave_out(wanted);

@@ -118,6 +118,26 @@ impl LostNodes {
     pub fn leave_a_majority(self, nodes: usize) -> bool {
         2 * self.count() < nodes
     }
+
+    /// The nodes without which a pool of so many can go on: some are missing, and each node that is there
+    /// says, by its place, without which others it does. All of those, if it cannot.
+    ///
+    /// Two nodes may each have been left out by some of the others, which nobody brought to an end. Then one
+    /// of them can go on with all that have not left it out. Whatever these have left out is left out, too.
+    #[must_use]
+    pub fn agreed(missing: Self, said_by: &[(usize, Self)], nodes: usize) -> Self {
+        let closed = |mut lost: Self| {
+            // Each round adds a node, or changes nothing.
+            for _ in 0..nodes {
+                let stay = said_by.iter().filter(|(place, _)| !lost.contains(*place));
+                lost = stay.fold(lost, |lost, (_, said)| lost.and(*said));
+            }
+            lost
+        };
+        let all = said_by.iter().fold(missing, |lost, (_, said)| lost.and(*said));
+        let ways = std::iter::once(missing).chain(said_by.iter().map(|(_, said)| missing.and(*said)));
+        ways.map(closed).find(|lost| lost.leave_a_majority(nodes)).unwrap_or(all)
+    }
 }
 
 /// What a node says to who would have its pool go on without others.
@@ -251,5 +271,25 @@ impl Fenced {
     pub fn wait(pause: Duration, why: impl Into<String>) -> Self {
         let pause_ms = u32::try_from(pause.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
         Self::Wait { pause_ms, why: why.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_left_each_other_out_are_told_apart() {
+        let [none, a, b, c] = [0, 1, 2, 4].map(LostNodes);
+        let without = |said: [LostNodes; 3], missing| {
+            let said_by: Vec<_> = said.into_iter().enumerate().collect();
+            LostNodes::agreed(missing, &said_by, 3)
+        };
+        assert_eq!(without([none, none, none], none), none);
+        assert_eq!(without([none, none, a], none), a, "one has left it out, and the other can");
+        assert_eq!(without([b, a, a], none), a, "what it says itself is nothing to the others");
+        assert_eq!(without([b, none, a], none), a, "the second node has not left out the third");
+        assert_eq!(without([none, none, none], c), c, "it was not reached");
+        assert_eq!(without([none, none, a], b), a.and(b), "too few are left");
     }
 }

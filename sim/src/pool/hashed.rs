@@ -68,7 +68,9 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
     /// The nodes that live, and that their pool goes on with, by their places.
     fn living(&self) -> Vec<(usize, Arc<Node<K>>)> {
         let nodes = self.pools.current();
-        let lost = nodes.iter().fold(LostNodes::default(), |lost, node| lost.and(node.stats().lost));
+        let said_by: Vec<_> = nodes.iter().map(|node| node.stats().lost).enumerate().collect();
+        let dead = nodes.iter().enumerate().filter(|(_, node)| !node.is_alive()).map(|(place, _)| place);
+        let lost = LostNodes::agreed(LostNodes::of(dead), &said_by, nodes.len());
         let lives = |(place, node): &(usize, Arc<Node<K>>)| node.is_alive() && !lost.contains(*place);
         nodes.into_iter().enumerate().filter(lives).collect()
     }

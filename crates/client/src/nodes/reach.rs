@@ -10,7 +10,7 @@
 //!
 //! A compute node renews what it believes at every node, before half of its time is over.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
@@ -68,28 +68,38 @@ impl<C: Connection> Nodes<C> {
     /// Other connections to the same nodes. One that cannot be reached is an error, to be tried again, unless a
     /// table is known that goes on without it.
     pub(super) fn connect_again(&self, timeout: Duration) -> Result<Self, FabricError> {
-        let nodes = Self::reach(self.reconnected(timeout), self.pool_size, self.said_lost(), self.engines)?;
+        let former = self.places.iter().zip(&self.all).map(|(place, node)| (*place, &node.connection));
+        let former: Vec<_> = former.chain(self.missing.iter().map(|(place, of)| (*place, of))).collect();
+        let again = |(place, connection): &(usize, &Arc<C>)| (*place, connection.reconnect(timeout));
+        let mut reached: Vec<_> = former.iter().map(again).collect();
+        if let Some(failure) = &self.failure {
+            // Of some there never was a connection.
+            let is_unknown = |place: &usize| former.iter().all(|(known, _)| known != place);
+            let unknown = (0..self.pool_size).filter(is_unknown);
+            reached.extend(unknown.map(|place| (place, Err(failure.clone()))));
+        }
+        reached.sort_unstable_by_key(|(place, _)| *place);
+        let mut nodes = Self::reach(reached, self.pool_size, self.said_lost(), self.engines)?;
         match &nodes.failure {
+            None => {}
             // Relaxed: as where it is set.
-            Some(failure) if !self.has_replicas.load(Ordering::Relaxed) => Err(failure.clone()),
-            _ => {
-                nodes.inherit(self);
-                Ok(nodes)
+            Some(failure) if !self.has_replicas.load(Ordering::Relaxed) => return Err(failure.clone()),
+            Some(_) => {
+                let is_missing = |(place, _): &(usize, &Arc<C>)| !nodes.places.contains(place);
+                let missing = former.into_iter().filter(is_missing);
+                nodes.missing = missing.map(|(place, connection)| (place, Arc::clone(connection))).collect();
             }
         }
+        nodes.inherit(self);
+        Ok(nodes)
     }
 
-    /// What was reached again of all nodes but those that are lost.
-    fn reconnected(&self, timeout: Duration) -> Vec<(usize, Result<C, FabricError>)> {
-        let reconnect = |(node, place): (usize, &usize)| (*place, self.connection(node).reconnect(timeout));
-        let mut reached: Vec<_> = self.places.iter().enumerate().map(reconnect).collect();
-        if let Some(failure) = &self.failure {
-            // There is no connection that could be made again.
-            let is_missing = |place: &usize| !self.places.contains(place);
-            let missing = (0..self.pool_size).filter(is_missing);
-            reached.extend(missing.map(|place| (place, Err(failure.clone()))));
-        }
-        reached
+    /// Has the others agree that nodes are lost which were not reached.
+    ///
+    /// # Errors
+    /// Why one was not reached, if they do not.
+    pub(crate) fn agree_on_missing(&self) -> Result<(), CatalogueError> {
+        if self.failure.is_some() { self.epochs().map(drop) } else { Ok(()) }
     }
 
     /// Compares what each node says of its pool with what this client has reached. Has all of them go on
@@ -97,7 +107,9 @@ impl<C: Connection> Nodes<C> {
     pub(super) fn agree(&self, hellos: &[NodeHello]) -> Result<(), CatalogueError> {
         let said = hellos.iter().fold(self.lost, |lost, hello| lost.and(hello.lost));
         if said != self.lost {
-            return Err(self.left_behind(said).into());
+            let said_by =
+                self.places.iter().copied().zip(hellos.iter().map(|hello| hello.lost)).collect::<Vec<_>>();
+            return Err(self.left_behind(LostNodes::agreed(self.lost, &said_by, self.pool_size)).into());
         }
         if hellos.iter().any(|hello| hello.lost != self.lost) {
             self.leave_out()?;
@@ -122,7 +134,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Has each node go on without those that are lost, and waits for it.
-    fn leave_out(&self) -> Result<(), CatalogueError> {
+    pub(super) fn leave_out(&self) -> Result<(), CatalogueError> {
         let request = ControlRequest::LeaveOut { lost: self.lost };
         for node in 0..self.count() {
             let mut waited = Duration::ZERO;
@@ -187,8 +199,10 @@ impl<C: Connection> Nodes<C> {
 
     /// Notes that the pool goes on without these nodes, not as this client has reached it.
     pub(super) fn left_behind(&self, said: LostNodes) -> FabricError {
+        // Of those that are missing here nobody else has said so, perhaps.
+        let news = said.0 & !self.lost.0;
         // Relaxed: who connects again has seen the error, or learns it anew.
-        self.said_lost.fetch_or(said.0.into(), Ordering::Relaxed);
+        self.said_lost.fetch_or(news.into(), Ordering::Relaxed);
         self.poisoned.raise();
         let reason = "the pool goes on without other nodes than before".to_owned();
         FabricError::Disconnected { peer: self.peer(0).to_owned(), reason }
