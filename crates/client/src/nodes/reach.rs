@@ -65,8 +65,8 @@ impl<C: Connection> Nodes<C> {
         }
     }
 
-    /// Other connections to the same nodes. One that cannot be reached is an error, to be tried again, unless a
-    /// table is known that goes on without it.
+    /// Other connections to the same nodes. One that cannot be reached is an error, to be tried again, unless
+    /// a table is known that goes on without it.
     pub(super) fn connect_again(&self, timeout: Duration) -> Result<Self, FabricError> {
         let former = self.places.iter().zip(&self.all).map(|(place, node)| (*place, &node.connection));
         let former: Vec<_> = former.chain(self.missing.iter().map(|(place, of)| (*place, of))).collect();
