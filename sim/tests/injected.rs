@@ -213,6 +213,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "NoteBehindWrites",
     "NotesEndWithSegment",
     "UnchangingUnnoted",
+    "HandFreedUnfenced",
     "AnsweredTooEarly",
     "TicketGivenAgain",
     "WokenBeforeReply",

@@ -27,7 +27,8 @@ use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
 use farsight_protocol::{
-    ComputeNode, ControlRequest, ErrorCode, LostNodes, NodeHello, NodeLife, PoolPlace, TableId, TableInfo,
+    ComputeNode, ControlRequest, ErrorCode, Fenced, LockSeen, LostNodes, NodeHello, NodeLife, PoolPlace,
+    TableId, TableInfo,
 };
 use serde::de::DeserializeOwned;
 
@@ -295,6 +296,26 @@ impl<C: Connection> Nodes<C> {
             self.ask::<()>(node, &ControlRequest::Announce { coordinator, compute_node, lost })?;
         }
         Ok(compute_node)
+    }
+
+    /// Ends every connection of a compute node with any node, because of a lock that is seen at the first one,
+    /// or since it has ended at one of them.
+    pub(crate) fn fence(
+        &self,
+        compute_node: ComputeNode,
+        seen: Option<(usize, LockSeen)>,
+    ) -> Result<Fenced, CatalogueError> {
+        let coordinator = self.epochs()?[0];
+        let first = seen.map(|(node, _)| node);
+        let others = (0..self.count()).filter(|node| Some(*node) != first);
+        for node in first.into_iter().chain(others) {
+            let seen = seen.filter(|(at, _)| *at == node).map(|(_, lock)| lock);
+            match self.ask(node, &ControlRequest::Fence { coordinator, compute_node, seen })? {
+                Fenced::Done => {}
+                wait @ Fenced::Wait { .. } => return Ok(wait),
+            }
+        }
+        Ok(Fenced::Done)
     }
 
     /// True once this process has a number among the compute nodes.

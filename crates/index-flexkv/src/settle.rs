@@ -23,9 +23,11 @@ use crate::{FlexError, FlexSession};
 const SETTLINGS_MAX: u32 = 64;
 
 impl FlexSession {
-    /// Settles the shards for which a head's node has asked. Called once a batch of writes.
+    /// Does what heads' nodes have asked for: fences compute nodes, and settles shards. Called once a batch of
+    /// writes.
     pub(crate) fn settle_wanted<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), FlexError> {
         'shards: for shard in self.stock.unsettled() {
+            self.stock.fence_ended(&*self.calls, shard)?;
             for _ in 0..SETTLINGS_MAX {
                 let Some(number) = self.stock.take_wanted(&*self.calls, shard)? else { continue 'shards };
                 self.run(queues, 1, std::iter::once(shard), &async |slot, shard| {

@@ -13,7 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
-use farsight_protocol::{ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, SplitGrant};
+use farsight_protocol::{
+    ComputeNode, ErrorCode, Fenced, ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, ServerError, SplitGrant,
+};
 
 use crate::{FlexError, FlexTable};
 
@@ -23,6 +25,9 @@ const BATCH_LINES: usize = 1 << 10;
 const BATCH_MAX: usize = 64;
 /// So many objects are published, or freed, before their node hears of it.
 const REPORTED_AT: usize = 256;
+
+/// Attempts to take memory: one more once those are fenced that have the last of it.
+const EXCHANGES: usize = 2;
 
 /// What a call came to; an error is the node's, or the fabric's.
 pub type CallResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -55,6 +60,18 @@ pub trait ObjectCalls: Send + Sync {
     /// The call's.
     fn settled(&self, head: (usize, usize), number: u32) -> CallResult<()>;
 
+    /// Ends every connection of a compute node with any node, or says when to ask again.
+    ///
+    /// # Errors
+    /// The call's.
+    fn fence(&self, compute_node: ComputeNode) -> CallResult<Fenced>;
+
+    /// Tells the head of a shard, a node, that these compute nodes have ended at all nodes.
+    ///
+    /// # Errors
+    /// The call's.
+    fn fenced(&self, head: (usize, usize), owners: &[ComputeNode]) -> CallResult<()>;
+
     /// Asks `node` for the units into which a subtable of a partition is to be split.
     ///
     /// # Errors
@@ -86,6 +103,8 @@ struct ShardStock {
 struct Held {
     /// The number under which the head's node has requested the shard to be settled.
     wanted: Option<u32>,
+    /// Whom to fence, by the head's node.
+    to_fence: Vec<ComputeNode>,
     /// The node may ask before it gives any memory.
     is_fresh: bool,
     /// By lines, less one.
@@ -115,7 +134,7 @@ impl Stock {
         }
         let is_unsettled = |shard: &usize| {
             let held = self.lock(*shard);
-            held.is_fresh || held.wanted.is_some()
+            held.is_fresh || held.wanted.is_some() || !held.to_fence.is_empty()
         };
         let unsettled: Vec<usize> = (0..self.shards.len()).filter(is_unsettled).collect();
         // All of them, until they are settled: other sessions must not write before.
@@ -139,6 +158,24 @@ impl Stock {
         Ok(self.lock(shard).wanted.take())
     }
 
+    /// Fences the compute nodes of which a shard's head has told, and says so. One that cannot be fenced yet
+    /// the head names again.
+    pub(crate) fn fence_ended(&self, calls: &dyn ObjectCalls, shard: usize) -> Result<(), FlexError> {
+        let mut fenced = std::mem::take(&mut self.lock(shard).to_fence);
+        let mut failure = None;
+        fenced.retain(|compute_node| match calls.fence(*compute_node) {
+            Ok(fenced) => fenced == Fenced::Done,
+            Err(error) => {
+                failure.get_or_insert(error);
+                false
+            }
+        });
+        if !fenced.is_empty() {
+            calls.fenced((self.shards[shard].head, shard), &fenced).map_err(FlexError::of_call)?;
+        }
+        failure.map_or(Ok(()), |error| Err(FlexError::of_call(error)))
+    }
+
     /// Tells the head's node that a shard is settled.
     pub(crate) fn note_settled(
         &self,
@@ -160,12 +197,22 @@ impl Stock {
             return Ok(memory);
         }
         let count = (BATCH_LINES / usize::from(lines)).clamp(1, BATCH_MAX) as u16;
-        let given = self.exchange(calls, shard, (lines, count))?;
-        let mut stock = self.lock(shard);
-        let ready = stock.of(lines);
-        // The first is taken first.
-        ready.extend(given.into_iter().filter(|memory| memory.lines == lines).rev());
-        ready.pop().ok_or_else(|| FlexError::Call { source: "the node gave no memory".into() })
+        for _ in 0..EXCHANGES {
+            let given = self.exchange(calls, shard, (lines, count))?;
+            let mut stock = self.lock(shard);
+            let ready = stock.of(lines);
+            // The first is taken first.
+            ready.extend(given.into_iter().filter(|memory| memory.lines == lines).rev());
+            if let Some(memory) = ready.pop() {
+                return Ok(memory);
+            }
+            drop(stock);
+            // What ended compute nodes have in hand may be all that there is.
+            self.fence_ended(calls, shard)?;
+        }
+        let text = "the shard's memory is used up, but for what its node frees once the shard is settled. The \
+                    next write settles it";
+        Err(FlexError::Call { source: ServerError::new(ErrorCode::RegionFull, text).into() })
     }
 
     /// Puts memory back that no slot names, nor ever named as live.
@@ -222,9 +269,11 @@ impl Stock {
             stock.published.extend(published);
             stock.freed.extend(freed);
         }
-        let ObjectGrant { given, settle } = given?;
-        if settle.is_some() {
-            self.lock(shard).wanted = settle;
+        let ObjectGrant { given, settle, fence } = given?;
+        if settle.is_some() || !fence.is_empty() {
+            let mut held = self.lock(shard);
+            held.wanted = settle.or(held.wanted);
+            held.to_fence = fence;
             self.has_wants.store(true, Ordering::Relaxed);
         }
         Ok(given)

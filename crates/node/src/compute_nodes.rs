@@ -9,7 +9,9 @@
 //! that anybody may name could be filled with numbers that nobody has yet.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
 
@@ -36,13 +38,37 @@ impl Identity {
     }
 }
 
-/// Which compute nodes a node is connected to, by their numbers.
+/// Which compute nodes may use what they have read at a node, by their numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connected {
-    /// The least of those that are.
+    /// The least of those that are connected to the node, or were lately.
     pub(crate) oldest: u32,
     /// The greatest of those that ever were.
     pub(crate) newest: u32,
+}
+
+/// Compute nodes that have ended here and may read at other nodes yet, for as long as they believe what the
+/// nodes have said before.
+#[derive(Debug, Default)]
+struct EndedLately {
+    /// The least number of those that ended since then, and of those before.
+    least: [Option<u32>; 2],
+    since: Option<MonotonicNs>,
+}
+
+impl EndedLately {
+    fn note(&mut self, number: u32) {
+        self.least[0] = Some(self.least[0].map_or(number, |least| least.min(number)));
+    }
+
+    /// The least number of those that ended within so much time; perhaps of one that ended before.
+    fn least(&mut self, now: MonotonicNs, within: Duration) -> Option<u32> {
+        if now.since(*self.since.get_or_insert(now)) >= within {
+            self.least = [None, self.least[0]];
+            self.since = Some(now);
+        }
+        self.least.into_iter().flatten().min()
+    }
 }
 
 /// All compute nodes that a memory node knows.
@@ -52,6 +78,7 @@ pub(crate) struct ComputeNodes {
     greatest: u32,
     by_client: HashMap<ClientId, Identity>,
     members: HashMap<Identity, Members>,
+    ended_lately: EndedLately,
     fences: u64,
 }
 
@@ -173,13 +200,15 @@ impl ComputeNodes {
             return None;
         }
         self.members.remove(&identity);
+        self.ended_lately.note(identity.compute_node.0);
         Some(identity)
     }
 
-    /// Which there are, by their numbers.
-    pub(crate) fn numbers(&self) -> Connected {
+    /// Which may use what they have read, if they believe it for so long.
+    pub(crate) fn readers(&mut self, now: MonotonicNs, believed: Duration) -> Connected {
         let numbers = self.members.keys().map(|identity| identity.compute_node.0);
-        Connected { oldest: numbers.min().unwrap_or(u32::MAX), newest: self.greatest }
+        let oldest = numbers.chain(self.ended_lately.least(now, believed)).min();
+        Connected { oldest: oldest.unwrap_or(u32::MAX), newest: self.greatest }
     }
 
     /// Compute nodes with a client.
@@ -265,6 +294,29 @@ mod tests {
         other.announce(ClientId(5), identity(5), false).unwrap();
         assert_eq!(other.clients(identity(5)), [ClientId(5)]);
         assert_eq!(other.announce(ClientId(7), identity(0), false).unwrap_err().code, ErrorCode::BadRequest);
+    }
+
+    #[test]
+    fn who_has_ended_lately_may_read_yet() {
+        let mut nodes = ComputeNodes::default();
+        let (believed, at) = (Duration::from_nanos(10), MonotonicNs);
+        for number in 1..=4 {
+            nodes.register(COORDINATOR, ClientId(number)).unwrap();
+        }
+        let readers = |nodes: &mut ComputeNodes, now: u64| {
+            let Connected { oldest, newest } = nodes.readers(at(now), believed);
+            assert_eq!(newest, 4);
+            oldest
+        };
+        assert_eq!(readers(&mut nodes, 0), 1);
+        nodes.forget(ClientId(2));
+        nodes.forget(ClientId(1));
+        assert_eq!((readers(&mut nodes, 9), readers(&mut nodes, 10)), (1, 1));
+        nodes.forget(ClientId(3));
+        assert_eq!(readers(&mut nodes, 19), 1, "perhaps it was at 10 that it ended");
+        assert_eq!((readers(&mut nodes, 20), readers(&mut nodes, 29), readers(&mut nodes, 30)), (3, 3, 4));
+        nodes.forget(ClientId(4));
+        assert_eq!((readers(&mut nodes, 1_000), readers(&mut nodes, 1_010)), (4, u32::MAX));
     }
 
     #[test]

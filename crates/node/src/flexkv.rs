@@ -5,6 +5,7 @@
 //! node before it in the pool's list, and so on. The last section is that of the shard of which this node is
 //! the [head].
 
+mod ended;
 mod head;
 mod objects;
 mod places;
@@ -159,8 +160,14 @@ impl FlexTable {
     }
 
     /// Takes note that all replicas of a shard have what its head had when it requested that.
-    pub(crate) fn settled(&self, shard: usize, _: ComputeNode, number: u32) -> Result<(), ServerError> {
+    pub(crate) fn settled(&self, shard: usize, number: u32) -> Result<(), ServerError> {
         self.head(shard)?.settled(number);
+        Ok(())
+    }
+
+    /// Takes note that these compute nodes, of which the head of a shard has told, have ended at all nodes.
+    pub(crate) fn fenced(&self, shard: usize, owners: &[ComputeNode]) -> Result<(), ServerError> {
+        self.head(shard)?.fenced(owners);
         Ok(())
     }
 

@@ -39,6 +39,8 @@ farsight_base::bugs! {
     UNCHANGING_UNNOTED = "UnchangingUnnoted";
     /// A worker is woken before the late reply is there that it shall send.
     WOKEN_BEFORE_REPLY = "WokenBeforeReply";
+    /// What a compute node had in hand is freed when it has ended at the head's node alone.
+    HAND_FREED_UNFENCED = "HandFreedUnfenced";
     /// Memory of an object is given again in the generation that it had.
     GENERATION_KEPT = "GenerationKept";
 }

@@ -49,7 +49,7 @@ impl PoolView {
 
     /// How long that is by this node's clock: theirs may be slow. So long after a compute node has reached
     /// all nodes, none of them counts as lost.
-    fn believed_here(&self) -> Duration {
+    pub(crate) fn believed_here(&self) -> Duration {
         self.believed * 5 / 4
     }
 

@@ -14,7 +14,7 @@ use farsight_protocol::{
 
 use crate::authors::Authors;
 use crate::call::Calls;
-use crate::compute_nodes::{ComputeNodes, Identity};
+use crate::compute_nodes::{ComputeNodes, Connected, Identity};
 use crate::durable::Durable;
 use crate::leases::Leases;
 use crate::memory_limit::MemoryLimit;
@@ -246,6 +246,12 @@ impl NodeState {
             }
             _ => Ok(identity.compute_node),
         }
+    }
+
+    /// Which compute nodes may use what they have read at the nodes of the pool.
+    pub(crate) fn who_may_read(&self, now: MonotonicNs) -> Connected {
+        let believed = self.pool_view().believed_here();
+        self.compute_nodes().readers(now, believed)
     }
 
     /// Refuses compute nodes of another pool than this node's, and of none.

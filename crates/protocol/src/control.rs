@@ -180,6 +180,16 @@ pub enum ControlRequest {
         /// The number under which it has asked.
         number: u32,
     },
+    /// Says that no connection of these compute nodes is left at any node, which an
+    /// [`ObjectGrant`](crate::ObjectGrant) named. Answered by nothing.
+    FencedOwners {
+        /// The table.
+        table: TableId,
+        /// The shard; this node is its head.
+        shard: u8,
+        /// Up to [`POOL_ENDED_MAX`](crate::POOL_ENDED_MAX) of them.
+        owners: Vec<ComputeNode>,
+    },
     /// Asks for the two units into which a subtable of a hash table's index is to be split. Answered by a
     /// [`SplitGrant`](crate::SplitGrant).
     BeginSplit {
@@ -200,8 +210,8 @@ pub enum ControlRequest {
         /// The units.
         units: [u32; 2],
     },
-    /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
-    /// had, here. Answered by a [`Fenced`](crate::Fenced).
+    /// Ends every connection of that compute node with this node. Refused for the lock of a number that nobody
+    /// has, or had, here. Answered by a [`Fenced`](crate::Fenced).
     Fence {
         /// The coordinator's epoch.
         coordinator: u64,

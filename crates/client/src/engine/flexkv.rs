@@ -11,7 +11,8 @@ use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
 };
 use farsight_protocol::{
-    ControlRequest, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo, TableLayout,
+    ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo,
+    TableLayout,
 };
 
 use super::rolex::call_error;
@@ -137,6 +138,15 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
     fn settled(&self, (node, shard): (usize, usize), number: u32) -> CallResult<()> {
         let request = ControlRequest::Settled { table: self.table, shard: shard as u8, number };
         self.nodes.ask(node, &request).map_err(call_error)
+    }
+
+    fn fence(&self, compute_node: ComputeNode) -> CallResult<Fenced> {
+        self.nodes.fence(compute_node, None).map_err(call_error)
+    }
+
+    fn fenced(&self, (node, shard): (usize, usize), owners: &[ComputeNode]) -> CallResult<()> {
+        let (table, shard, owners) = (self.table, shard as u8, owners.to_vec());
+        self.nodes.ask(node, &ControlRequest::FencedOwners { table, shard, owners }).map_err(call_error)
     }
 
     fn begin_split(&self, node: usize, partition: u16, subtable: u16) -> CallResult<SplitGrant> {

@@ -164,21 +164,11 @@ impl<C: Connection> PoolCalls for Calls<C> {
     /// Asks the leaf's own memory node first, which alone knows the lock's lease: where a process has to be
     /// ended, it does that, and the others find it gone.
     fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
-        let coordinator = self.nodes.epochs()?[0];
-        let leaf_node = seen.map(|(place, _)| place.node());
-        let others = (0..self.nodes.count()).filter(|node| Some(*node) != leaf_node);
-        for node in leaf_node.into_iter().chain(others) {
-            let (table, compute_node) = (self.table, ComputeNode(compute_node));
-            let of_leaf = |(place, lock): (LeafPlace, LockWord)| {
-                (place.node() == node).then(|| LockSeen { table, block: place.number(), word: lock.0 })
-            };
-            let request = ControlRequest::Fence { coordinator, compute_node, seen: seen.and_then(of_leaf) };
-            match self.ask(node, &request)? {
-                Fenced::Done => {}
-                wait @ Fenced::Wait { .. } => return Ok(wait),
-            }
-        }
-        Ok(Fenced::Done)
+        let table = self.table;
+        let of_leaf = |(place, lock): (LeafPlace, LockWord)| {
+            (place.node(), LockSeen { table, block: place.number(), word: lock.0 })
+        };
+        self.nodes.fence(ComputeNode(compute_node), seen.map(of_leaf)).map_err(call_error)
     }
 
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {

@@ -83,17 +83,22 @@ impl Calls {
         match request {
             ControlRequest::ExchangeObjects { table, shard, lines, count, published, freed } => {
                 let objects = self.view.get(table)?.objects()?;
-                let who = (owner()?, state.compute_nodes().numbers());
+                let who = (owner()?, state.who_may_read(self.now));
                 let (wanted, what) = ((lines, count), (&published[..], &freed[..]));
                 let given = objects.exchange(shard.into(), who, wanted, what, self.now)?;
                 answer.push_control(&given);
             }
             ControlRequest::Settled { table, shard, number } => {
-                self.view.get(table)?.objects()?.settled(shard.into(), owner()?, number)?;
+                owner()?;
+                self.view.get(table)?.objects()?.settled(shard.into(), number)?;
+            }
+            ControlRequest::FencedOwners { table, shard, owners } => {
+                owner()?;
+                self.view.get(table)?.objects()?.fenced(shard.into(), &owners)?;
             }
             ControlRequest::BeginSplit { table, partition, subtable } => {
                 let objects = self.view.get(table)?.objects()?;
-                let who = (owner()?, state.compute_nodes().numbers());
+                let who = (owner()?, state.who_may_read(self.now));
                 let which = (usize::from(partition), u32::from(subtable));
                 answer.push_control(&objects.begin_split(who, which, self.now)?);
             }

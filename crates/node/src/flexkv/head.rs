@@ -4,6 +4,8 @@
 //! in the hand of the compute node that changed the slot. This node's processor gives it out and takes it
 //! back. It reads what compute nodes wrote only when one of them has ended, and writes nothing there.
 //!
+//! Where a shard has replicas, what a compute node had in hand is in its hand until it has [ended] everywhere.
+//!
 //! The replicas behind the head have what the head has, at the same places, or are one change of a slot
 //! behind. So memory that no slot of the head names, and that an ended compute node wrote, may be named by
 //! another replica yet. It is freed once a compute node has [settled](settling) the shard behind that.
@@ -22,11 +24,14 @@ use farsight_protocol::{
     SplitGrant,
 };
 
+use super::ended::Ended;
 use super::objects::Objects;
 use super::places::Places;
 use super::settling::Settling;
 use super::splits::Splits;
 use crate::compute_nodes::Connected;
+#[cfg(injected)]
+use crate::injected;
 use crate::table_name::TableName;
 
 /// What slots say of an object.
@@ -58,6 +63,7 @@ pub(super) struct ShardHead {
     /// Other nodes have it, too.
     is_replicated: bool,
     settling: Mutex<Settling>,
+    ended: Mutex<Ended>,
 }
 
 impl ShardHead {
@@ -71,8 +77,8 @@ impl ShardHead {
     ) -> Self {
         let region = Arc::clone(space.region());
         let objects = Mutex::new(Objects::new(Places::new(space)));
-        let (splits, settling) = (Mutex::new(splits), Mutex::default());
-        Self { name, index, shape, splits, space: region, objects, is_replicated, settling }
+        let (splits, settling, ended) = (Mutex::new(splits), Mutex::default(), Mutex::default());
+        Self { name, index, shape, splits, space: region, objects, is_replicated, settling, ended }
     }
 
     /// The head of a shard whose head was lost. It gives out nothing until a compute node has settled the
@@ -85,8 +91,10 @@ impl ShardHead {
         is_replicated: bool,
     ) -> Self {
         let objects = Mutex::new(Objects::new(Places::with_taken(Arc::clone(&space), &[])));
-        let (splits, settling) = (Mutex::new(splits), Mutex::new(Settling::of_successor()));
-        Self { name, index, shape, splits, space, objects, is_replicated, settling }
+        let settling = Mutex::new(Settling::of_successor());
+        // All that had memory of the former head have ended at each node that is left.
+        let (splits, ended) = (Mutex::new(splits), Mutex::default());
+        Self { name, index, shape, splits, space, objects, is_replicated, settling, ended }
     }
 
     /// Takes note of what became of memory that compute nodes had in hand, and gives `owner` more.
@@ -98,19 +106,27 @@ impl ShardHead {
         now: MonotonicNs,
     ) -> Result<ObjectGrant, ServerError> {
         if let settle @ Some(_) = self.settling().taken_over() {
-            return Ok(ObjectGrant { given: Vec::new(), settle });
+            return Ok(ObjectGrant { given: Vec::new(), settle, fence: Vec::new() });
         }
         let orphans = self.objects().take_orphans();
         self.settle(orphans);
         let mut objects = self.objects();
         objects.note_published(owner, published);
         objects.free(freed);
-        let given = objects.give(owner, connected, lines, count).map_err(|error| {
-            let code = if error.system.is_some() { ErrorCode::NoMemory } else { ErrorCode::RegionFull };
-            ServerError::new(code, format!("table {:?}: {error}", self.name))
-        })?;
+        let given = objects.give(owner, connected, lines, count);
         drop(objects);
-        Ok(ObjectGrant { given, settle: self.settling().ask(now) })
+        let (settle, fence) = (self.settling().ask(now), self.ended().tell(now));
+        match given {
+            Ok(given) => Ok(ObjectGrant { given, settle, fence }),
+            // What the caller settles then, and whom it fences, makes room.
+            Err(_) if settle.is_some() || !fence.is_empty() => {
+                Ok(ObjectGrant { given: Vec::new(), settle, fence })
+            }
+            Err(error) => {
+                let code = if error.system.is_some() { ErrorCode::NoMemory } else { ErrorCode::RegionFull };
+                Err(ServerError::new(code, format!("table {:?}: {error}", self.name)))
+            }
+        }
     }
 
     /// Takes note that all replicas have what this one had when it requested that under this number.
@@ -123,7 +139,18 @@ impl ShardHead {
         }
         let unnamed = settling.end(number);
         drop(settling);
-        self.objects().free(&unnamed);
+        self.objects().free(&unnamed.objects);
+        self.splits().settled(&unnamed.units);
+    }
+
+    /// Takes over what these compute nodes had in hand: they write nowhere any more.
+    pub(super) fn fenced(&self, owners: &[ComputeNode]) {
+        for owner in owners {
+            let is_new = self.ended().end(*owner);
+            if is_new {
+                self.take_hand(*owner);
+            }
+        }
     }
 
     /// Takes as given out what slots name, and units that directories lead to.
@@ -158,6 +185,11 @@ impl ShardHead {
     fn settling(&self) -> MutexGuard<'_, Settling> {
         // As of objects.
         self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Ended> {
+        // As of objects.
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a compute node gets that wants to split this subtable of a partition.
@@ -266,12 +298,33 @@ impl ShardHead {
         self.objects().pieces_left() as u64
     }
 
-    /// Takes over what a compute node had that has ended.
+    /// Takes note that a compute node has ended here, and takes over what it had once it has everywhere.
     pub(super) fn end(&self, owner: ComputeNode) {
-        self.splits().end_all(&*self.index, owner);
+        #[cfg(injected)]
+        let is_replicated = self.is_replicated && !injected::HAND_FREED_UNFENCED.is_injected();
+        #[cfg(not(injected))]
+        let is_replicated = self.is_replicated;
+        let has_memory = || !self.objects().held_by(owner).is_empty();
+        if is_replicated && (has_memory() || self.splits().has_granted(owner)) {
+            self.ended().note(owner);
+        } else {
+            self.take_hand(owner);
+        }
+        // What it replaced, and had not said so yet, is in nobody's hand.
+        self.objects().begin_sweep();
+    }
+
+    /// Takes over what a compute node had in hand that writes nothing any more.
+    fn take_hand(&self, owner: ComputeNode) {
+        let left = self.splits().end_all(&*self.index, owner);
+        if self.is_replicated {
+            // The head's directory leads past these, and the tail's may not.
+            self.settling().note_units(left);
+        } else {
+            self.splits().settled(&left);
+        }
         let held = self.objects().held_by(owner);
         self.settle(held);
-        // What it replaced, and had not said so yet, is in nobody's hand.
         self.objects().begin_sweep();
     }
 

@@ -1,7 +1,8 @@
 //! What a head asks compute nodes for: that all replicas of its shard have what it has.
 //!
-//! Invariant: memory that is noted here no slot of the head names, nor ever will. What was noted before a
-//! compute node was asked no slot of any replica names when it has answered.
+//! Invariant: memory that is noted here nothing at the head names, nor ever will: no slot an object, no
+//! directory units. What was noted before a compute node was asked nothing at any replica names when it has
+//! answered.
 //!
 //! A head that took the place of a lost one asks every compute node before it gives out anything.
 //!
@@ -16,6 +17,15 @@ use farsight_protocol::ObjectMemory;
 /// Time for a compute node to settle a shard before another one is asked.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// Memory that nothing at the head names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Unnamed {
+    /// Of objects.
+    pub(super) objects: Vec<ObjectMemory>,
+    /// Of the index: units of subtables that were split.
+    pub(super) units: Vec<u32>,
+}
+
 /// What is to be freed once a shard is settled.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
@@ -27,6 +37,8 @@ pub(super) struct Settling {
     asked: Option<(BTreeSet<ObjectMemory>, MonotonicNs)>,
     /// Noted since.
     noted: BTreeSet<ObjectMemory>,
+    /// Units, noted before and since.
+    units: [Vec<u32>; 2],
 }
 
 impl Settling {
@@ -55,6 +67,11 @@ impl Settling {
         self.noted.extend(unnamed.filter(|memory| !asked.is_some_and(|asked| asked.contains(memory))));
     }
 
+    /// Notes units of subtables that were split, which no directory of the head leads to.
+    pub(super) fn note_units(&mut self, units: Vec<u32>) {
+        self.units[1].extend(units);
+    }
+
     /// What is to be freed. A compute node that lives may have freed it already.
     pub(super) fn unnamed(&self) -> impl Iterator<Item = &ObjectMemory> {
         self.asked.iter().flat_map(|(unnamed, _)| unnamed).chain(&self.noted)
@@ -68,21 +85,25 @@ impl Settling {
                 *at = now;
                 Some(self.number)
             }
-            None if self.noted.is_empty() => None,
+            None if self.noted.is_empty() && self.units[1].is_empty() => None,
             None => {
                 self.number = self.number.wrapping_add(1);
                 self.asked = Some((std::mem::take(&mut self.noted), now));
+                self.units.swap(0, 1);
                 Some(self.number)
             }
         }
     }
 
-    /// What no slot names any more, once a compute node has settled the shard under this number.
-    pub(super) fn end(&mut self, number: u32) -> Vec<ObjectMemory> {
-        if number != self.number {
-            return Vec::new();
+    /// What nothing names any more, once a compute node has settled the shard under this number.
+    pub(super) fn end(&mut self, number: u32) -> Unnamed {
+        match self.asked.take_if(|_| number == self.number) {
+            Some((objects, _)) => {
+                let objects = objects.into_iter().collect();
+                Unnamed { objects, units: std::mem::take(&mut self.units[0]) }
+            }
+            None => Unnamed::default(),
         }
-        self.asked.take().into_iter().flat_map(|(unnamed, _)| unnamed).collect()
     }
 }
 
@@ -105,9 +126,22 @@ mod tests {
         assert_eq!(settling.unnamed().count(), 3, "each once");
         assert_eq!(settling.ask(now), None, "somebody does it");
         assert_eq!(settling.ask(now.plus(PATIENCE)), Some(1), "or has ended");
-        assert_eq!(settling.end(0), [], "another number");
-        assert_eq!(settling.end(1), [memory(1), memory(2)]);
-        assert_eq!(settling.end(1), [], "the other one");
-        assert_eq!((settling.ask(now), settling.end(2)), (Some(2), vec![memory(3)]));
+        assert_eq!(settling.end(0).objects, [], "another number");
+        assert_eq!(settling.end(1).objects, [memory(1), memory(2)]);
+        assert_eq!(settling.end(1).objects, [], "the other one");
+        assert_eq!((settling.ask(now), settling.end(2).objects), (Some(2), vec![memory(3)]));
+    }
+
+    #[test]
+    fn units_wait_as_objects_do() {
+        let (mut settling, now) = (Settling::default(), MonotonicNs(0));
+        settling.note_units(Vec::new());
+        assert_eq!(settling.ask(now), None, "no units");
+        settling.note_units(vec![4]);
+        assert_eq!(settling.ask(now), Some(1));
+        settling.note_units(vec![5, 6]);
+        assert_eq!(settling.end(1), Unnamed { objects: Vec::new(), units: vec![4] });
+        assert_eq!((settling.end(1), settling.ask(now)), (Unnamed::default(), Some(2)));
+        assert_eq!(settling.end(2).units, [5, 6]);
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Splits {
     free: Vec<u32>,
     /// Units of subtables that were split since somebody asked last.
     left: Vec<u32>,
+    /// Those that directories at other replicas may lead to yet.
+    unsettled: u32,
     /// Units that rest, and the greatest number of a compute node that may know them.
     resting: VecDeque<(u32, u32)>,
     grants: Vec<Grant>,
@@ -72,6 +74,7 @@ impl Splits {
             fresh: shape.partitions(),
             free: Vec::new(),
             left: Vec::new(),
+            unsettled: 0,
             resting: VecDeque::new(),
             grants: Vec::new(),
             done: 0,
@@ -146,16 +149,30 @@ impl Splits {
         let is_it = |grant: &Grant| grant.owner == owner && grant.halves == Halves(units);
         if let Some(at) = self.grants.iter().position(is_it) {
             let grant = self.grants.swap_remove(at);
-            self.settle(index, grant);
+            // It had all replicas follow before it said so.
+            let left = self.settle(index, grant);
+            self.left.extend(left);
         }
     }
 
-    /// Takes note that `owner` has ended, and writes nothing any more.
-    pub(super) fn end_all(&mut self, index: &dyn Region, owner: ComputeNode) {
+    /// True if `owner` has units in hand.
+    pub(super) fn has_granted(&self, owner: ComputeNode) -> bool {
+        self.grants.iter().any(|grant| grant.owner == owner)
+    }
+
+    /// Takes note that `owner` has ended, and writes nothing any more. Units of subtables that it has split:
+    /// other replicas than this one may not say so yet. They rest once they are [settled](Self::settled).
+    pub(super) fn end_all(&mut self, index: &dyn Region, owner: ComputeNode) -> Vec<u32> {
         let ended: Vec<Grant> = self.grants.extract_if(.., |grant| grant.owner == owner).collect();
-        for grant in ended {
-            self.settle(index, grant);
-        }
+        let left: Vec<u32> = ended.into_iter().filter_map(|grant| self.settle(index, grant)).collect();
+        self.unsettled += left.len() as u32;
+        left
+    }
+
+    /// Takes note that no replica's directory leads to these units.
+    pub(super) fn settled(&mut self, units: &[u32]) {
+        self.unsettled -= units.len() as u32;
+        self.left.extend(units);
     }
 
     /// The key's subtable now.
@@ -173,7 +190,7 @@ impl Splits {
             slots: u64::from(subtables) * u64::from(self.slots_each()),
             objects,
             splits: self.done,
-            resting_units: (self.left.len() + self.resting.len()) as u32,
+            resting_units: self.unsettled + (self.left.len() + self.resting.len()) as u32,
             used_units: self.fresh - self.free.len() as u32,
             units: self.shape.units(),
         }
@@ -184,18 +201,17 @@ impl Splits {
         self.end_bytes(self.fresh - self.free.len() as u32) / (WORDS_PER_LINE * 8) as u64
     }
 
-    /// Finds out what became of units that nobody writes any more.
-    fn settle(&mut self, index: &dyn Region, Grant { partition, of, halves, .. }: Grant) {
+    /// Finds out what became of units that nobody writes any more. The unit of the subtable that was split
+    /// into them.
+    fn settle(&mut self, index: &dyn Region, Grant { partition, of, halves, .. }: Grant) -> Option<u32> {
         let word = of.directory_word().expect("only such ones are split");
         if self.halves(index, partition, word) != Some(halves) {
             self.free.extend(halves.0);
-            return;
+            return None;
         }
         self.done += 1;
         self.depth_max = self.depth_max.max(of.depth() + 1 - HASH_PARTITION_BITS);
-        if of != self.shape.root(partition) {
-            self.left.push(of.unit());
-        }
+        (of != self.shape.root(partition)).then(|| of.unit())
     }
 
     /// Two units that are nobody's, in memory that there is.
@@ -347,9 +363,36 @@ mod tests {
             SplitGrant::Full { units: 1028, resting: 0 }
         );
         publish(&splits, &memory, 1, two);
-        splits.end_all(&memory, A);
+        assert_eq!(splits.end_all(&memory, A), [], "the partition's first subtable never rests");
         assert_eq!((splits.stats(0).splits, splits.stats(0).used_units), (1, 1026));
         assert_eq!(begin(&mut splits, &memory, B, 2, 2 * LATER), SplitGrant::Units(one));
+    }
+
+    /// The directory of another replica may lead there, until somebody has looked.
+    #[test]
+    fn units_that_an_ended_compute_node_split_rest_once_they_are_settled() {
+        let (mut splits, memory) = index(4);
+        for number in [1, 2] {
+            let SplitGrant::Units(units) = begin(&mut splits, &memory, A, number, 0) else {
+                panic!("no units")
+            };
+            publish(&splits, &memory, number as usize, units);
+        }
+        assert!(splits.has_granted(A) && !splits.has_granted(B));
+        let left = splits.end_all(&memory, A);
+        assert_eq!((left.len(), splits.has_granted(A), splits.stats(0).resting_units), (1, false, 1));
+        let later = (ComputeNode(3), Connected { oldest: 3, newest: 4 });
+        let full = |resting| Some(SplitGrant::Full { units: 1028, resting });
+        let third = |splits: &mut Splits, who| {
+            splits.begin(&memory, who, (PARTITION, 3), MonotonicNs(0)).expect("memory")
+        };
+        assert_eq!(third(&mut splits, later), full(0));
+        assert_eq!((splits.stats(0).resting_units, splits.free.len()), (1, 0), "not settled");
+        splits.settled(&left);
+        assert_eq!(third(&mut splits, later), full(1));
+        let newest = (ComputeNode(5), Connected { oldest: 5, newest: 5 });
+        assert_eq!(third(&mut splits, newest), full(0));
+        assert_eq!((splits.stats(0).resting_units, splits.free), (0, left));
     }
 
     /// Compute nodes that were there may READ a subtable that was split.
