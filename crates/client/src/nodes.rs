@@ -298,8 +298,8 @@ impl<C: Connection> Nodes<C> {
         Ok(compute_node)
     }
 
-    /// Ends every connection of a compute node with any node, because of a lock that is seen at the first one,
-    /// or since it has ended at one of them.
+    /// Ends every connection of a compute node with any node: because of a lock that was seen at one of them,
+    /// or since it has ended at one.
     pub(crate) fn fence(
         &self,
         compute_node: ComputeNode,

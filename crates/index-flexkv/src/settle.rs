@@ -23,8 +23,8 @@ use crate::{FlexError, FlexSession};
 const SETTLINGS_MAX: u32 = 64;
 
 impl FlexSession {
-    /// Does what heads' nodes have asked for: fences compute nodes, and settles shards. Called once a batch of
-    /// writes.
+    /// Does what heads' nodes have requested: fences compute nodes, and settles shards. Called once a batch
+    /// of writes.
     pub(crate) fn settle_wanted<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), FlexError> {
         'shards: for shard in self.stock.unsettled() {
             self.stock.fence_ended(&*self.calls, shard)?;

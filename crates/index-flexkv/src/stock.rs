@@ -271,9 +271,9 @@ impl Stock {
         }
         let ObjectGrant { given, settle, fence } = given?;
         if settle.is_some() || !fence.is_empty() {
-            let mut held = self.lock(shard);
-            held.wanted = settle.or(held.wanted);
-            held.to_fence = fence;
+            let mut stock = self.lock(shard);
+            stock.wanted = settle.or(stock.wanted);
+            stock.to_fence = fence;
             self.has_wants.store(true, Ordering::Relaxed);
         }
         Ok(given)

@@ -210,8 +210,8 @@ pub enum ControlRequest {
         /// The units.
         units: [u32; 2],
     },
-    /// Ends every connection of that compute node with this node. Refused for the lock of a number that nobody
-    /// has, or had, here. Answered by a [`Fenced`](crate::Fenced).
+    /// Ends every connection of that compute node with this node. Refused for the lock of a number that
+    /// nobody has, or had, here. Answered by a [`Fenced`](crate::Fenced).
     Fence {
         /// The coordinator's epoch.
         coordinator: u64,

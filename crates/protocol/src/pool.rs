@@ -208,8 +208,8 @@ pub struct ObjectGrant {
     /// The compute node is to see to it that all replicas of the shard have what its head has, and to say so
     /// under this number.
     pub settle: Option<u32>,
-    /// Compute nodes that have ended at this node with memory in hand, at most [`POOL_ENDED_MAX`]. They are to
-    /// be fenced at all nodes, and this one is to be told.
+    /// Compute nodes that have ended at this node with memory in hand, at most [`POOL_ENDED_MAX`]. They are
+    /// to be fenced at all nodes, and this one is to be told.
     pub fence: Vec<ComputeNode>,
 }
 

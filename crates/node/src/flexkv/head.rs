@@ -4,7 +4,7 @@
 //! in the hand of the compute node that changed the slot. This node's processor gives it out and takes it
 //! back. It reads what compute nodes wrote only when one of them has ended, and writes nothing there.
 //!
-//! Where a shard has replicas, what a compute node had in hand is in its hand until it has [ended] everywhere.
+//! Where a shard has replicas, what a compute node had in hand stays there until it has [ended] everywhere.
 //!
 //! The replicas behind the head have what the head has, at the same places, or are one change of a slot
 //! behind. So memory that no slot of the head names, and that an ended compute node wrote, may be named by
