@@ -144,7 +144,7 @@ fn an_objects_memory_comes_back_once_its_compute_node_writes_nowhere() {
     let pool = Pool::start(64 << 20);
     let Pool { simulation, client, .. } = &pool;
     let definition = TableDefinition { replicas: Some(2), ..TableDefinition::new(TABLE, KeyKind::U64, 8) };
-    let table = NewTable { definition, engine: Some(&EngineKind::FLEXKV), sample: Vec::new() };
+    let table = NewTable { definition, engine: Some(EngineKind::FLEXKV), sample: Vec::new() };
     let table = client.create_table(table).expect("a table");
     let (info, coordinator) = (table.info(), table.info().place.epochs[0]);
     let mut session = table.session(Access::OneSided).expect("a session");
