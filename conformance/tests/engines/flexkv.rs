@@ -2,6 +2,7 @@
 //! on several, with values of one size and of any length. It keeps no order, so what the suite scans of other
 //! engines it gets here.
 
+use farsight_base::LINE_BYTES;
 use farsight_conformance::engine::Seed;
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
@@ -229,8 +230,13 @@ mod ends {
             session.write(WriteOperation::Put, &entries);
         }
         let tables = pool.nodes().iter().map(|node| node.stats().tables.pop().expect("a table"));
-        let objects = tables.map(|table| table.hash_index.expect("a hash index").objects).sum::<u64>();
+        let (mut objects, mut live_bytes) = (0, 0);
+        for table in tables {
+            objects += table.hash_index.expect("a hash index").objects;
+            live_bytes += table.blocks.expect("objects").live_bytes;
+        }
         assert_eq!(objects, KEYS, "what was replaced is free, and the rest is known to be live");
+        assert_eq!(live_bytes, KEYS * LINE_BYTES as u64, "what was not used was given back");
     }
 }
 

@@ -46,7 +46,7 @@ pub struct FlexSession {
 /// Who ends says what became of memory. Else its node has to look for it, and replicas have to be settled.
 impl Drop for FlexSession {
     fn drop(&mut self) {
-        self.stock.tell(&*self.calls);
+        self.stock.end_session(&*self.calls);
     }
 }
 
@@ -89,6 +89,7 @@ impl FlexSession {
         proxies: Option<Box<dyn ProxyCalls>>,
         seed: u64,
     ) -> Self {
+        stock.begin_session();
         Self {
             table,
             stock,

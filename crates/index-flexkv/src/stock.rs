@@ -5,13 +5,13 @@
 //! looks at itself.
 //!
 //! All sessions of a compute node share the stock of a table. So what one of them leaves behind the others
-//! use.
+//! use. The last one gives back what is left.
 
 use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_protocol::{
     ComputeNode, ErrorCode, Fenced, ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, ServerError, SplitGrant,
@@ -90,6 +90,7 @@ pub struct Stock {
     shards: Vec<ShardStock>,
     /// A shard may have to be settled.
     has_wants: AtomicBool,
+    sessions: AtomicUsize,
 }
 
 /// The same, of one shard.
@@ -124,7 +125,25 @@ impl Stock {
         let shards: Vec<ShardStock> = (0..table.shards()).map(shard).collect();
         // Relaxed, here and below: a hint to look.
         let has_wants = AtomicBool::new(shards.iter().any(|shard| lock(&shard.held).is_fresh));
-        Self { shards, has_wants }
+        Self { shards, has_wants, sessions: AtomicUsize::new(0) }
+    }
+
+    /// Notes a session that uses it.
+    pub(crate) fn begin_session(&self) {
+        // Relaxed, here and below: who takes memory meanwhile does so under the lock.
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells what is to be told once a session has ended, and gives back what is in stock if none is left.
+    pub(crate) fn end_session(&self, calls: &dyn ObjectCalls) {
+        if self.sessions.fetch_sub(1, Ordering::Relaxed) == 1 {
+            for shard in 0..self.shards.len() {
+                let mut stock = self.lock(shard);
+                let ready: Vec<_> = stock.ready.iter_mut().flat_map(std::mem::take).collect();
+                stock.freed.extend(ready);
+            }
+        }
+        self.tell(calls);
     }
 
     /// The shards of which it is not known that nobody has requested them to be settled.
@@ -240,14 +259,14 @@ impl Stock {
     }
 
     /// Tells what is to be told of each shard. A node that cannot be reached finds out.
-    pub(crate) fn tell(&self, calls: &dyn ObjectCalls) {
+    fn tell(&self, calls: &dyn ObjectCalls) {
         for shard in 0..self.shards.len() {
-            let held = self.lock(shard);
-            let is_told = held.published.is_empty() && held.freed.is_empty();
-            drop(held);
-            if !is_told {
-                let _ = self.exchange(calls, shard, (1, 0));
-            }
+            let is_told = || {
+                let stock = self.lock(shard);
+                stock.published.is_empty() && stock.freed.is_empty()
+            };
+            // Each call has some of it.
+            while !is_told() && self.exchange(calls, shard, (1, 0)).is_ok() {}
         }
     }
 
