@@ -102,6 +102,18 @@ fn what_limits_a_testbed_follows_from_its_profile() {
 }
 
 #[test]
+fn a_window_shorter_than_opening_the_sessions_measures_what_a_long_one_does() {
+    let profile = Profile::load("cx4x2").expect("an own profile").with("card.read_served", 10.0);
+    let of = |seconds: f64| {
+        run(&SimulatedPlan { profile: profile.clone(), threads: 24, seconds, ..plan(Workload::C) })
+    };
+    let (short, long) = (of(0.000_1), of(0.001));
+    assert_eq!(short.bottleneck, long.bottleneck);
+    let [short, long] = [short, long].map(|record| record.latency_ns.p50 as f64);
+    assert!((short / long - 1.0).abs() < 0.05, "{short} and {long} ns");
+}
+
+#[test]
 fn sensitivity_has_a_row_for_each_uncertain_constant() {
     let profile = Profile::load("cx4x2").expect("an own profile").with("card.read_served", 1.0);
     let plan = SimulatedPlan { profile, seconds: 0.000_2, ..plan(Workload::C) };

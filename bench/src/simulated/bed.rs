@@ -56,19 +56,23 @@ impl Bed {
         space: &Arc<KeySpace>,
         cancellation: &Cancellation,
     ) -> Result<(Vec<ThreadEnd>, Vec<Utilization>), DriverError> {
-        let window_ns = (plan.seconds * 1e9) as u64;
-        let begin_ns = self.simulation.now().0;
-        let warm_ns = begin_ns + (plan.seconds * WARM_UP_PART * 1e9) as u64;
-        let end_ns = warm_ns + window_ns;
         let ends: Arc<Mutex<Vec<Result<ThreadEnd, DriverError>>>> = Arc::default();
         // Its threads take turns in the machines, and a machine's in its cards.
         let threads = plan.machines * plan.threads;
-        for number in 0..threads {
+        let open = |number: usize| {
             let table = &self.tables[number % plan.machines];
             let session = PricedSession::open(&self.simulation, table, plan)?;
             let executor = Executor::new(session, TABLE, Values::fixed(plan.value_bytes), Arc::clone(space));
             let place = (number, threads);
             let stream = OperationStream::new(plan.workload, plan.distribution, space, place, SLOTS, SEED)?;
+            Ok((executor, stream))
+        };
+        // Opening takes time, too: all of them are open before the warm-up begins.
+        let opened = (0..threads).map(open).collect::<Result<Vec<_>, DriverError>>()?;
+        let begin_ns = self.simulation.now().0;
+        let warm_ns = begin_ns + (plan.seconds * WARM_UP_PART * 1e9) as u64;
+        let end_ns = warm_ns + (plan.seconds * 1e9) as u64;
+        for (number, (executor, stream)) in opened.into_iter().enumerate() {
             let thread = Thread {
                 simulation: self.simulation.clone(),
                 executor,
