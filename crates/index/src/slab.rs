@@ -137,7 +137,7 @@ impl Slab {
     pub fn free(&self, leaf: LeafNumber) {
         debug_assert!(leaf.0 < self.capacity_leaves, "{leaf} was never allocated");
         let mut freed = self.lock_freed();
-        debug_assert!(!freed.contains(&leaf) || freed.len() > 64, "{leaf} is freed twice");
+        debug_assert!(freed.len() > 64 || !freed.contains(&leaf), "{leaf} is freed twice");
         freed.push(leaf);
         self.freed_count.store(freed.len() as u32, Ordering::Relaxed);
     }
