@@ -258,6 +258,7 @@ mod tests {
             memory_nodes: 3,
             testbed: "a testbed".into(),
             machines,
+            proxies: 0,
             threads_per_machine: 24,
             workload: "a".into(),
             distribution: "uniform".into(),

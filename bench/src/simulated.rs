@@ -55,6 +55,8 @@ pub struct SimulatedPlan {
     pub memory_nodes: usize,
     /// Client machines.
     pub machines: usize,
+    /// Of those, the machines that also write for others.
+    pub proxies: usize,
     /// Threads of each.
     pub threads: usize,
     /// The workload.
@@ -181,6 +183,7 @@ impl SimulatedPlan {
             memory_nodes: self.memory_nodes,
             testbed: self.profile.testbed.clone(),
             machines: self.machines,
+            proxies: self.proxies,
             threads_per_machine: self.threads,
             workload: self.workload.name().to_owned(),
             distribution: self.distribution.name().to_owned(),
@@ -203,7 +206,7 @@ impl SimulatedPlan {
             doorbells_per_op: an_operation(meters.doorbells),
             fallbacks_per_op: an_operation(fallbacks),
             bottleneck: busiest.filter(|part| part.most > BUSY).map(|part| part.name.to_owned()),
-            utilization: usage.iter().map(part).collect(),
+            utilization: usage.iter().filter(|used| used.parts > 0).map(part).collect(),
             sensitivity: Vec::new(),
         }
     }

@@ -16,6 +16,7 @@ fn plan(workload: Workload) -> SimulatedPlan {
         engine: EngineKind::XSTORE,
         memory_nodes: 0,
         machines: 2,
+        proxies: 0,
         threads: 3,
         workload,
         distribution: Distribution::Uniform,
@@ -184,4 +185,25 @@ fn the_few_cores_of_memory_nodes_bound_who_asks_them() {
     // Three cores, 10 us an update, every other operation one.
     assert!(asks.throughput_ops_per_s < 1.05 * 3.0 * 2.0 / 10e-6, "{asks:?}");
     assert!(alone.throughput_ops_per_s > 2.0 * asks.throughput_ops_per_s, "{alone:?}");
+}
+
+#[test]
+fn machines_that_write_for_others_take_failed_swaps_away() {
+    let of = |proxies| {
+        let profile = Profile::load("cx3").expect("an own profile");
+        let distribution = Distribution::Zipfian { theta: 0.99 };
+        let pool = pool(EngineKind::FLEXKV, Workload::A);
+        let plan = SimulatedPlan { profile, distribution, machines: 10, threads: 10, proxies, ..pool };
+        let record = run(&plan);
+        assert_eq!(record, run(&plan), "two runs are one");
+        record
+    };
+    let (alone, proxied) = (of(0), of(10));
+    let served = |record: &SimulatedRecord| {
+        record.utilization.iter().find(|part| part.name == "proxies: cores").map(|part| part.parts)
+    };
+    assert_eq!((served(&alone), served(&proxied)), (None, Some(10)));
+    assert!(proxied.throughput_ops_per_s > 1.5 * alone.throughput_ops_per_s, "{alone:?} {proxied:?}");
+    assert!(proxied.latency_ns.p99 < alone.latency_ns.p99 * 3 / 4, "{alone:?} {proxied:?}");
+    assert!(proxied.atomics_per_op < alone.atomics_per_op / 2.0, "{alone:?} {proxied:?}");
 }

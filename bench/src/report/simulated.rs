@@ -30,6 +30,9 @@ pub struct SimulatedRecord {
     pub testbed: String,
     /// Client machines.
     pub machines: usize,
+    /// Of those, the machines that also write for others.
+    #[serde(default)]
+    pub proxies: usize,
     /// Threads of each.
     pub threads_per_machine: usize,
     /// YCSB workload.
@@ -112,8 +115,9 @@ pub struct SensitivityRow {
 /// and distribution.
 #[must_use]
 pub fn simulated_table(records: &[SimulatedRecord]) -> String {
-    let setting =
-        |record: &SimulatedRecord| (record.engine.clone(), record.machines, record.threads_per_machine);
+    let setting = |record: &SimulatedRecord| {
+        (record.engine.clone(), record.machines, record.proxies, record.threads_per_machine)
+    };
     let tables = records.chunk_by(|one, next| setting(one) == setting(next)).map(engine_table);
     tables.collect::<Vec<_>>().join("\n")
 }
@@ -121,12 +125,17 @@ pub fn simulated_table(records: &[SimulatedRecord]) -> String {
 fn engine_table(records: &[SimulatedRecord]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let mut text = format!(
-        "profile {}: {}\n{}; {} machines of {} threads; {}: {} keys, {} B values, batches of {}, {} access\n",
+        "profile {}: {}\n{}; {} machines of {} threads{}; {}: {} keys, {} B values, batches of {}, {} access\n",
         first.profile,
         first.testbed,
         super::engine_text(&first.engine, first.memory_nodes),
         first.machines,
         first.threads_per_machine,
+        if first.proxies > 0 {
+            format!(", {} of which write for others", first.proxies)
+        } else {
+            String::new()
+        },
         first.dataset,
         thousands(first.keys),
         first.value_size,

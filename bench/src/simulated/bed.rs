@@ -1,6 +1,7 @@
 //! A simulated testbed, loaded and ready: what has the table, and client machines with a cache each.
 
 mod pool;
+mod proxies;
 mod server;
 
 use std::any::Any;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use farsight::LoadError;
 use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_client::Table;
 use farsight_fabric_sim::{Profile, Simulation, Utilization};
 use farsight_layout::pool::BlockGeometry;
@@ -46,6 +48,8 @@ pub(super) struct Bed {
     tables: Vec<Table>,
     _peers: Box<dyn Any>,
     simulation: Simulation,
+    /// Threads of clients that have work left, and one more before they begin. Others serve until it is 0.
+    left: Arc<AtomicUsize>,
 }
 
 impl Bed {
@@ -72,6 +76,8 @@ impl Bed {
         let begin_ns = self.simulation.now().0;
         let warm_ns = begin_ns + (plan.seconds * WARM_UP_PART * 1e9) as u64;
         let end_ns = warm_ns + (plan.seconds * 1e9) as u64;
+        // Relaxed, here and below: all of it happens on one thread.
+        self.left.store(threads, Ordering::Relaxed);
         for (number, (executor, stream)) in opened.into_iter().enumerate() {
             let thread = Thread {
                 simulation: self.simulation.clone(),
@@ -81,11 +87,12 @@ impl Bed {
                 begins_after: Duration::from_nanos(number as u64 * STAGGER_NS),
                 window_ns: warm_ns..end_ns,
             };
-            let (mut thread, ends) = (Box::new(thread), Arc::clone(&ends));
+            let (mut thread, ends, left) = (Box::new(thread), Arc::clone(&ends), Arc::clone(&self.left));
             self.simulation.process("thread", number % plan.machines, move || {
                 let end = thread.run();
                 drop(thread);
                 ends.lock().unwrap_or_else(PoisonError::into_inner).push(end);
+                left.fetch_sub(1, Ordering::Relaxed);
             });
         }
         self.pass(begin_ns, warm_ns, cancellation)?;

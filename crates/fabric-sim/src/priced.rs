@@ -47,10 +47,9 @@ pub(crate) struct Pricing {
     call_price: CallPrice,
     /// By host.
     servers: Vec<Server>,
-    /// All connections that one group of processes made belong to one machine; one that was made outside of
-    /// processes is a machine by itself.
+    /// What one group of processes has connected, or listens with, belongs to one machine. Outside of
+    /// processes each client and each host is a machine by itself.
     machines: Vec<Machine>,
-    /// By group, or by client.
     machine_of: HashMap<Whose, usize>,
     /// By queue pair.
     flights: Vec<Option<Flight>>,
@@ -62,15 +61,20 @@ pub(crate) struct Pricing {
 enum Whose {
     Group(usize),
     Client(usize),
+    Host(usize),
 }
 
 struct Server {
-    nics: Vec<Nic>,
+    machine: usize,
+    /// A group's processes serve it, too.
+    is_shared: bool,
     cores: Station,
 }
 
 struct Machine {
     nics: Vec<Nic>,
+    /// It is a host's alone.
+    is_server: bool,
     /// Queue pairs so far: they take turns in belonging to its cards.
     pairs: usize,
 }
@@ -110,12 +114,26 @@ impl Pricing {
         vec![nic; self.prices.nics]
     }
 
-    fn server(&mut self, host: usize) -> &mut Server {
-        while self.servers.len() <= host {
-            let server = Server { nics: self.nics(), cores: Station::new(self.prices.server_cores) };
+    /// Takes note of the hosts of these groups: those that are not known yet.
+    fn note_hosts(&mut self, groups: impl Iterator<Item = Option<usize>>) {
+        for group in groups.skip(self.servers.len()) {
+            let whose = group.map_or(Whose::Host(self.servers.len()), Whose::Group);
+            let machine = self.machine(whose);
+            // The thread that serves for a group is one of its machine's.
+            let cores = if group.is_some() { 1 } else { self.prices.server_cores };
+            let server = Server { machine, is_shared: group.is_some(), cores: Station::new(cores) };
             self.servers.push(server);
         }
-        &mut self.servers[host]
+    }
+
+    fn machine(&mut self, whose: Whose) -> usize {
+        let next = self.machines.len();
+        let machine = *self.machine_of.entry(whose).or_insert(next);
+        if machine == next {
+            let is_server = matches!(whose, Whose::Host(_));
+            self.machines.push(Machine { nics: self.nics(), is_server, pairs: 0 });
+        }
+        machine
     }
 
     /// The flight of `pair`, which is a queue pair of this group or client.
@@ -124,12 +142,7 @@ impl Pricing {
             self.flights.resize_with(pair + 1, || None);
         }
         if self.flights[pair].is_none() {
-            let next = self.machines.len();
-            let machine = *self.machine_of.entry(whose).or_insert(next);
-            if machine == next {
-                let nics = self.nics();
-                self.machines.push(Machine { nics, pairs: 0 });
-            }
+            let machine = self.machine(whose);
             let nic = self.machines[machine].pairs % self.prices.nics;
             self.machines[machine].pairs += 1;
             self.flights[pair] = Some(Flight { machine, nic, ..Flight::default() });
@@ -141,11 +154,16 @@ impl Pricing {
         self.flights[pair].as_mut().expect("a verb under way has a flight")
     }
 
-    /// The client's and the server's card of `pair`.
-    fn cards(&mut self, pair: usize, host: usize) -> (&mut Nic, &mut Nic, &Prices) {
-        self.server(host);
+    /// The client's card of `pair`.
+    fn own_card(&mut self, pair: usize) -> (&mut Nic, &Prices) {
         let &mut Flight { machine, nic, .. } = self.under_way(pair);
-        (&mut self.machines[machine].nics[nic], &mut self.servers[host].nics[nic], &self.prices)
+        (&mut self.machines[machine].nics[nic], &self.prices)
+    }
+
+    /// The server's card of `pair`.
+    fn card(&mut self, pair: usize, host: usize) -> (&mut Nic, &Prices) {
+        let &mut Flight { nic, .. } = self.under_way(pair);
+        (&mut self.machines[self.servers[host].machine].nics[nic], &self.prices)
     }
 
     /// Work of a process's thread; returns until when it is busy then.
@@ -163,22 +181,27 @@ impl Pricing {
         let work = |stations: &mut dyn Iterator<Item = &Station>| {
             stations.map(|station| (station.units(), station.done_ps(now_ps))).collect()
         };
-        let server = |part: fn(&Nic) -> &Station| {
-            work(&mut self.servers.iter().flat_map(|server| &server.nics).map(part))
+        let nics = |is_server: bool| {
+            let machines = self.machines.iter().filter(move |machine| machine.is_server == is_server);
+            machines.flat_map(|machine| &machine.nics)
         };
-        let client = |part: fn(&Nic) -> &Station| {
-            work(&mut self.machines.iter().flat_map(|machine| &machine.nics).map(part))
+        let server = |part: fn(&Nic) -> &Station| work(&mut nics(true).map(part));
+        let client = |part: fn(&Nic) -> &Station| work(&mut nics(false).map(part));
+        let cores = |is_shared: bool| {
+            let servers = self.servers.iter().filter(move |server| server.is_shared == is_shared);
+            work(&mut servers.map(|server| &server.cores))
         };
         let left = |thread: &Thread| thread.busy_until_ps.saturating_sub(now_ps).min(thread.work_ps);
         let threads = self.threads.iter().map(|thread| (1, thread.work_ps - left(thread))).collect();
-        let locks = self.servers.iter().flat_map(|server| &server.nics).map(|nic| &nic.atomic_locks);
+        let locks = nics(true).map(|nic| &nic.atomic_locks);
         let atomic_locks = locks.map(|locks| (locks.used_units().max(1), locks.done_ps(now_ps))).collect();
         let parts = [
             ("server: card", server(|nic| &nic.engine)),
             ("server: link out", server(|nic| &nic.link_out)),
             ("server: link in", server(|nic| &nic.link_in)),
             ("server: atomics' locks", atomic_locks),
-            ("server: cores", work(&mut self.servers.iter().map(|server| &server.cores))),
+            ("server: cores", cores(false)),
+            ("proxies: cores", cores(true)),
             ("clients: card", client(|nic| &nic.engine)),
             ("clients: link out", client(|nic| &nic.link_out)),
             ("clients: threads", threads),
@@ -197,7 +220,9 @@ impl State {
         self.pricing.as_mut().expect("asked where verbs have prices")
     }
 
-    fn host_of(&self, pair: usize) -> usize {
+    fn host_of(&mut self, pair: usize) -> usize {
+        let groups = self.hosts.iter().map(|host| host.group);
+        self.pricing.as_mut().expect("asked where verbs have prices").note_hosts(groups);
         self.clients[self.pairs[pair].client].host
     }
 
@@ -244,10 +269,10 @@ impl State {
     }
 
     fn send(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb) {
-        let (now_ps, host) = (self.now_ps(), self.host_of(pair));
+        let now_ps = self.now_ps();
         let pricing = self.priced();
         pricing.under_way(pair).reads += usize::from(is_limited(&verb));
-        let (own, _, prices) = pricing.cards(pair, host);
+        let (own, prices) = pricing.own_card(pair);
         let work_ps = match &verb {
             Verb::Read | Verb::Atomic(_) => prices.nic.read_issued_ps,
             Verb::Write { .. } => prices.nic.write_issued_ps,
@@ -262,7 +287,7 @@ impl State {
     /// A verb reaches its server's card, and with that, memory.
     pub(crate) fn arrive(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb) {
         let (now_ps, host) = (self.now_ps(), self.host_of(pair));
-        let (_, card, prices) = self.priced().cards(pair, host);
+        let (card, prices) = self.priced().card(pair, host);
         let came_ps = card.link_in.pass(now_ps, prices.link.message_ps(request_bytes(&verb)));
         let flight = self.priced().under_way(pair);
         if flight.is_behind_atomic {
@@ -275,7 +300,7 @@ impl State {
     /// The server's card takes a verb that came at `came_ps`.
     fn serve(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb, came_ps: u64) {
         let host = self.host_of(pair);
-        let (_, card, prices) = self.priced().cards(pair, host);
+        let (card, prices) = self.priced().card(pair, host);
         let work_ps = match &verb {
             Verb::Read => prices.nic.read_served_ps,
             Verb::Write { .. } => prices.nic.write_served_ps,
@@ -309,7 +334,7 @@ impl State {
     /// An atomic has done with its lock: it is answered, and those behind it are looked at.
     pub(crate) fn unlock(&mut self, pair: usize, slot: Slot, serial: u64) {
         let (now_ps, host) = (self.now_ps(), self.host_of(pair));
-        let (_, card, prices) = self.priced().cards(pair, host);
+        let (card, prices) = self.priced().card(pair, host);
         let ready_ps = card.engine.serve(now_ps, prices.nic.atomic_served_ps.div_ceil(2));
         let at_ns = self.answer_ns(pair, ready_ps, WORD_BYTES);
         self.schedule(at_ns, Event::Return { pair, slot, serial, is_limited: true });
@@ -324,7 +349,7 @@ impl State {
     /// When an answer of so many bytes that is ready at `ready_ps` reaches its client.
     fn answer_ns(&mut self, pair: usize, ready_ps: u64, bytes: u64) -> u64 {
         let host = self.host_of(pair);
-        let (_, card, prices) = self.priced().cards(pair, host);
+        let (card, prices) = self.priced().card(pair, host);
         let sent_ps = card.link_out.serve(ready_ps, prices.link.message_ps(bytes));
         (sent_ps + prices.link.way_ps).div_ceil(PS_PER_NS)
     }
@@ -378,14 +403,14 @@ impl State {
         let Arrived { pair, slot, serial, bytes: ref request } = *arrived;
         let pricing = self.priced();
         let work_ps = (pricing.call_price)(request, &bytes);
-        let done_ps = pricing.server(host).cores.serve(now_ps, work_ps);
+        let done_ps = pricing.servers[host].cores.serve(now_ps, work_ps);
         self.schedule(done_ps.div_ceil(PS_PER_NS), Event::Respond { pair, slot, serial, bytes });
     }
 
     /// A core has done with a call.
     pub(crate) fn respond(&mut self, pair: usize, slot: Slot, serial: u64, bytes: Vec<u8>) {
         let (now_ps, host) = (self.now_ps(), self.host_of(pair));
-        let (_, card, prices) = self.priced().cards(pair, host);
+        let (card, prices) = self.priced().card(pair, host);
         let ready_ps = card.engine.serve(now_ps, prices.nic.message_ps);
         let at_ns = self.answer_ns(pair, ready_ps, bytes.len() as u64);
         let left_ns = self.now_ns;

@@ -62,12 +62,18 @@ pub trait ProxyCalls: Send {
     /// [`ProxyFailure::Unsent`].
     fn until(&self, proxy: usize) -> Result<u64, ProxyFailure>;
 
-    /// Sends it a request, and waits for the reply. Fails with [`ProxyFailure::Unknown`] no earlier than at
-    /// that time.
+    /// Sends it a request. It has one under way at a time.
     ///
     /// # Errors
     /// [`ProxyFailure`].
-    fn call(&self, proxy: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ProxyFailure>;
+    fn send(&self, proxy: usize, request: &[u8]) -> Result<(), ProxyFailure>;
+
+    /// Waits for the reply to the request that was sent. Fails with [`ProxyFailure::Unknown`] no earlier than
+    /// at the time that the request said.
+    ///
+    /// # Errors
+    /// [`ProxyFailure`].
+    fn receive(&self, proxy: usize, reply: &mut Vec<u8>) -> Result<(), ProxyFailure>;
 
     /// Has none of this process ask it for a while: it failed, or refused.
     fn leave_out(&self, proxy: usize);
@@ -103,11 +109,11 @@ impl FlexSession {
         asked.dedup();
         let mut done: Vec<Option<Written>> = Vec::new();
         done.resize_with(writes.keys.len(), || None);
-        for proxy in asked {
-            let indexes: Vec<usize> =
-                (0..by_write.len()).filter(|index| by_write[*index] == Some(proxy)).collect();
-            ask_proxy((proxies, proxy), writes, &indexes, &mut done);
-        }
+        let of_proxy = |proxy| {
+            let indexes = (0..by_write.len()).filter(|index| by_write[*index] == Some(proxy));
+            Part { proxy, left: indexes.collect(), sent: 0 }
+        };
+        ask_proxies(proxies, writes, asked.into_iter().map(of_proxy).collect(), &mut done);
         self.write_left(queues, writes, &mut done);
         outcomes.extend(done.into_iter().map(|written| written.expect("each is done by somebody")));
         true
@@ -137,59 +143,95 @@ impl FlexSession {
     }
 }
 
-/// Has another compute node execute these writes, in as many calls as they need. What it did not execute
-/// stays open.
-fn ask_proxy(
-    (proxies, proxy): (&dyn ProxyCalls, usize),
+/// The writes of a batch that another compute node is to execute.
+struct Part {
+    proxy: usize,
+    /// By their numbers in the batch, those that it has not been sent, or not answered.
+    left: Vec<usize>,
+    /// The first of those are under way.
+    sent: usize,
+}
+
+/// Has other compute nodes execute their parts, in as many calls as those need. The calls to all of them are
+/// under way together. What they did not execute stays open.
+fn ask_proxies(
+    proxies: &dyn ProxyCalls,
     writes: Writes<'_>,
-    indexes: &[usize],
+    mut parts: Vec<Part>,
     done: &mut [Option<Written>],
 ) {
-    let (by_index, mut rest) = (writes.by_index(), indexes);
     let (mut frame, mut reply) = (Vec::new(), Vec::new());
-    while !rest.is_empty() {
-        let mut room_bytes = proxies.message_bytes_max() - REPLACE_BYTES;
+    // Each round sends at least a write of each part, or lets go of it.
+    while !parts.is_empty() {
+        let send = |part: &mut Part| part.send(proxies, writes, &mut frame);
+        let sent: Vec<Result<(), ProxyFailure>> = parts.iter_mut().map(send).collect();
+        let mut sent = sent.into_iter();
+        parts.retain_mut(|part| {
+            let sent = sent.next().expect("as many as parts");
+            part.receive(proxies, sent, &mut reply, writes, done) && !part.left.is_empty()
+        });
+    }
+}
+
+impl Part {
+    /// Sends the first writes that are left, as many as a message carries.
+    fn send(
+        &mut self,
+        proxies: &dyn ProxyCalls,
+        writes: Writes<'_>,
+        frame: &mut Vec<u8>,
+    ) -> Result<(), ProxyFailure> {
+        let (by_index, mut room_bytes) = (writes.by_index(), proxies.message_bytes_max() - REPLACE_BYTES);
         let fits = |index: &&usize| {
             let bytes = ValueEntries::entry_bytes(by_index(**index).1.len());
             let fits = bytes <= room_bytes;
             room_bytes = room_bytes.saturating_sub(bytes);
             fits
         };
-        let count = rest.iter().take(OPERATIONS_MAX).take_while(fits).count();
-        let (now, later) = rest.split_at(count);
-        if now.is_empty() {
+        self.sent = self.left.iter().take(OPERATIONS_MAX).take_while(fits).count();
+        if self.sent == 0 {
             // No message carries it.
-            return;
+            return Ok(());
         }
-        let answered = proxies.until(proxy).and_then(|until| {
-            encode((proxies.table(), until), writes, now, &mut frame);
-            proxies.call(proxy, &frame, &mut reply)
-        });
-        let outcomes = answered.and_then(|()| outcomes_of(&reply, now.len(), &proxies.name(proxy)));
-        match outcomes {
+        let until = proxies.until(self.proxy)?;
+        encode((proxies.table(), until), writes, &self.left[..self.sent], frame);
+        proxies.send(self.proxy, frame)
+    }
+
+    /// Waits for the answer to what was `sent`. False if nothing more is to go there.
+    fn receive(
+        &mut self,
+        proxies: &dyn ProxyCalls,
+        sent: Result<(), ProxyFailure>,
+        reply: &mut Vec<u8>,
+        writes: Writes<'_>,
+        done: &mut [Option<Written>],
+    ) -> bool {
+        if self.sent == 0 && sent.is_ok() {
+            return false;
+        }
+        let now: Vec<usize> = self.left.drain(..self.sent).collect();
+        let answered = sent.and_then(|()| proxies.receive(self.proxy, reply));
+        match answered.and_then(|()| outcomes_of(reply, now.len(), &proxies.name(self.proxy))) {
             Ok(outcomes) => {
                 for (index, outcome) in now.iter().zip(outcomes) {
                     done[*index] = is_final(writes.operation, outcome).then_some(Ok(outcome));
                 }
-                if now.iter().any(|index| done[*index].is_none()) {
-                    // What follows may be of the same keys, and must not come first.
-                    return;
-                }
+                // What follows may be of the same keys, and must not come first.
+                return now.iter().all(|index| done[*index].is_some());
             }
-            Err(ProxyFailure::Unsent) => return proxies.leave_out(proxy),
+            Err(ProxyFailure::Unsent) => {}
             #[cfg(injected)]
-            Err(ProxyFailure::Unknown(_)) if injected::LOST_CALL_REPEATED.is_injected() => {
-                return proxies.leave_out(proxy);
-            }
+            Err(ProxyFailure::Unknown(_)) if injected::LOST_CALL_REPEATED.is_injected() => {}
             Err(ProxyFailure::Unknown(source)) => {
                 for index in now {
-                    let key = writes.keys[*index];
-                    done[*index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
+                    let key = writes.keys[index];
+                    done[index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
                 }
-                return proxies.leave_out(proxy);
             }
         }
-        rest = later;
+        proxies.leave_out(self.proxy);
+        false
     }
 }
 

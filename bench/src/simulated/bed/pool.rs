@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farsight::Access;
 use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::AtomicUsize;
 use farsight_client::{CatalogueError, Client, ClientOptions, NewTable, PoolClient};
 use farsight_fabric_sim::{ReliableConnection, SimHost, Simulation};
 use farsight_index::Answers;
@@ -13,7 +14,7 @@ use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
 use farsight_oracles::Embedding as _;
 
-use super::{Bed, definition, fill, leaf_bytes};
+use super::{Bed, definition, fill, leaf_bytes, proxies};
 use crate::driver::store::PLAIN;
 use crate::driver::{Cancellation, DriverError};
 use crate::simulated::SimulatedPlan;
@@ -105,7 +106,15 @@ impl Bed {
                 session.multi_get(keys, &mut answers)?;
             }
         }
-        Ok(Self { tables, _peers: Box::new(nodes), simulation })
+        let left = Arc::new(AtomicUsize::new(1));
+        for machine in 0..plan.proxies {
+            proxies::start(&simulation, plan, machine, &addresses, &left);
+        }
+        if plan.proxies > 0 {
+            simulation.reach_by_address();
+            simulation.sleep(proxies::BEGUN_WITHIN);
+        }
+        Ok(Self { tables, _peers: Box::new(nodes), simulation, left })
     }
 }
 
@@ -128,19 +137,21 @@ pub(super) fn await_training(simulation: &Simulation, client: &Client) -> Result
     }
 }
 
+/// A client of the pool.
+pub(super) fn connect(simulation: &Simulation, addresses: &[String]) -> Result<Client, CatalogueError> {
+    let connect = |address: &String| simulation.connect::<ReliableConnection>(address, FORMAT_VERSION);
+    let options = ClientOptions { reconnect_timeout: Duration::ZERO };
+    let connections = addresses.iter().map(connect).collect::<Result<_, _>>()?;
+    PoolClient::of_pool(connections, options).map(Client::from)
+}
+
 /// Compute node `machine`'s client. A client that connects in a process is of that process's machine, and so
 /// all of a compute node's connections share its cards.
 fn join(simulation: &Simulation, machine: usize, addresses: &[String]) -> Result<Client, CatalogueError> {
     let joined = Arc::new(Mutex::new(None));
     let (own, ours, addresses) = (simulation.clone(), Arc::clone(&joined), addresses.to_vec());
     simulation.process("joins", machine, move || {
-        let connect = || {
-            let connections =
-                addresses.iter().map(|address| own.connect::<ReliableConnection>(address, FORMAT_VERSION));
-            let options = ClientOptions { reconnect_timeout: Duration::ZERO };
-            PoolClient::of_pool(connections.collect::<Result<_, _>>()?, options).map(Client::from)
-        };
-        *ours.lock().unwrap_or_else(PoisonError::into_inner) = Some(connect());
+        *ours.lock().unwrap_or_else(PoisonError::into_inner) = Some(connect(&own, &addresses));
     });
     let all_ended = simulation.run_processes(simulation.now().plus(JOIN_MAX));
     assert!(all_ended, "a compute node joins for longer than {JOIN_MAX:?}");

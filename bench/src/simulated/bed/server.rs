@@ -1,6 +1,9 @@
 //! A testbed of one server, with machines that have a connection and a cache each.
 
+use std::sync::Arc;
+
 use farsight::Access;
+use farsight_base::sync::AtomicUsize;
 use farsight_client::Table;
 use farsight_fabric_sim::ReliableConnection;
 use farsight_node::NodeOptions;
@@ -38,6 +41,6 @@ impl Bed {
                 table.session(plan.access)?.prefill()?;
             }
         }
-        Ok(Self { tables, _peers: Box::new(node), simulation })
+        Ok(Self { tables, _peers: Box::new(node), simulation, left: Arc::new(AtomicUsize::new(1)) })
     }
 }

@@ -31,6 +31,9 @@ pub(super) struct Testbed {
     /// simulated one after the other [default: 15x24]
     #[arg(long, value_name = "MxT[,MxT...]", value_parser = clients, value_delimiter = ',')]
     clients: Vec<Clients>,
+    /// So many of the machines also write for others, with --fabric sim and --engine flexkv
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    proxies: usize,
     /// Run again with each uncertain price at both ends of its band, with --fabric sim
     #[arg(long)]
     sensitivity: bool,
@@ -64,6 +67,7 @@ impl Testbed {
         let of_testbeds = [
             ("--profile", self.profile.is_some()),
             ("--clients", !self.clients.is_empty()),
+            ("--proxies", self.proxies > 0),
             ("--sensitivity", self.sensitivity),
         ];
         let (own, others) = match ycsb.fabric {
@@ -74,6 +78,12 @@ impl Testbed {
         let stray = others.iter().find(|(_, is_given)| *is_given);
         if let Some((option, _)) = stray {
             bail!("{option} has no meaning with --fabric {own}");
+        }
+        let other = ycsb.engines().into_iter().find(|engine| **engine != *EngineKind::FLEXKV);
+        if let (Some(engine), true) = (other, self.proxies > 0) {
+            bail!(
+                "--proxies has no meaning with --engine {engine}: compute nodes write for others in flexkv's"
+            );
         }
         Ok(())
     }
@@ -134,6 +144,7 @@ impl Ycsb {
             engine,
             memory_nodes: if engine.is_alone() { 0 } else { self.memory_nodes as usize },
             machines,
+            proxies: self.testbed.proxies.min(machines),
             threads,
             workload,
             distribution: self.distribution.unwrap_or(workload.usual_distribution()),

@@ -25,7 +25,7 @@ use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
 use farsight_layout::hash_index::HASH_PARTITIONS;
 use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, Reply, Request, TableId};
 
-use crate::call::call;
+use crate::call::{call, receive, send};
 use crate::nodes::Nodes;
 
 /// The age at which what the coordinator said counts no more.
@@ -166,6 +166,8 @@ struct Link<C: Connection> {
     _connection: Arc<C>,
     /// What it last said of its clock, and when that was heard.
     told: Option<(u64, MonotonicNs)>,
+    /// When the last request was sent.
+    sent: MonotonicNs,
 }
 
 impl<C: Connection> SessionProxies<C> {
@@ -192,16 +194,31 @@ impl<C: Connection> SessionProxies<C> {
             connection
         };
         drop(connections);
-        Ok(Link { queue: connection.open_queue()?, _connection: connection, told: None })
+        let (queue, sent) = (connection.open_queue()?, self.clock.now());
+        Ok(Link { queue, _connection: connection, told: None, sent })
     }
 
     /// Sends a request over a link, and waits for the reply, which tells the time.
     fn ask(&self, link: &mut Link<C>, request: &[u8], reply: &mut Vec<u8>) -> Result<(), FabricError> {
         call(&mut link.queue, request, reply)?;
+        self.note_time(link, reply);
+        Ok(())
+    }
+
+    fn note_time(&self, link: &mut Link<C>, reply: &[u8]) {
         if let Ok(Ok(answer)) = Reply::decode(reply) {
             link.told = Some((answer.argument, self.clock.now()));
         }
-        Ok(())
+    }
+
+    /// What the failure of a call means that was sent then. If it may be executed, that is over by now.
+    fn failed(&self, sent: MonotonicNs, error: FabricError) -> ProxyFailure {
+        if !leaves_calls_unknown(&error) {
+            return ProxyFailure::Unsent;
+        }
+        let passed = self.clock.now().since(sent);
+        self.clock.sleep((DECIDED_WITHIN + RATES).saturating_sub(passed));
+        ProxyFailure::Unknown(error)
     }
 }
 
@@ -255,22 +272,22 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
         Ok(time.saturating_add(later.as_nanos() as u64))
     }
 
-    fn call(&self, proxy: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
-        let sent = self.clock.now();
+    fn send(&self, proxy: usize, request: &[u8]) -> Result<(), ProxyFailure> {
+        let place = self.routes.borrow().places[proxy].clone();
+        let mut links = self.links.borrow_mut();
+        let link = links.get_mut(&place).ok_or(ProxyFailure::Unsent)?;
+        link.sent = self.clock.now();
+        let sent = send(&mut link.queue, request);
+        sent.map_err(|error| self.failed(link.sent, error))
+    }
+
+    fn receive(&self, proxy: usize, reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
         let place = self.routes.borrow().places[proxy].clone();
         let mut link = self.links.borrow_mut().remove(&place).ok_or(ProxyFailure::Unsent)?;
-        match self.ask(&mut link, request, reply) {
-            Ok(()) => {
-                self.links.borrow_mut().insert(place, link);
-                Ok(())
-            }
-            Err(error) if leaves_calls_unknown(&error) => {
-                let passed = self.clock.now().since(sent);
-                self.clock.sleep((DECIDED_WITHIN + RATES).saturating_sub(passed));
-                Err(ProxyFailure::Unknown(error))
-            }
-            Err(_) => Err(ProxyFailure::Unsent),
-        }
+        receive(&mut link.queue, reply).map_err(|error| self.failed(link.sent, error))?;
+        self.note_time(&mut link, reply);
+        self.links.borrow_mut().insert(place, link);
+        Ok(())
     }
 
     fn leave_out(&self, proxy: usize) {
