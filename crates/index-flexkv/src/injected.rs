@@ -27,6 +27,8 @@ farsight_base::bugs! {
     LOST_CALL_REPEATED = "LostCallRepeated";
     /// Of the writes of one key in a batch, the first one is stored.
     FIRST_WRITE_STORED = "FirstWriteStored";
+    /// An update counts as overtaken by a write that looked at the value.
+    OVERTAKEN_BY_LOOKER = "OvertakenByLooker";
     /// A replacement whose swap found another word is answered as done.
     UNSWAPPED_ANSWERED = "UnswappedAnswered";
     /// The tail of a chain does not follow.

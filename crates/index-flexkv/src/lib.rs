@@ -38,6 +38,7 @@ pub mod injected;
 mod insert;
 mod look;
 mod object;
+mod overtaken;
 mod proxied;
 mod recall;
 mod remove;

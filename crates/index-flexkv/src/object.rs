@@ -8,6 +8,7 @@ use farsight_base::RemoteAddress;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
+use farsight_index::PairVersion;
 use farsight_layout::hash_index::{OBJECT_LINES_MAX, ObjectPlace, ObjectRef};
 use farsight_layout::value_block::{RecordKind, block_bytes, block_lines, push_record};
 use farsight_protocol::ObjectMemory;
@@ -31,6 +32,8 @@ pub(crate) struct NewObject {
     pub(crate) version: u64,
     /// Versions next below its own that belong to it, too: those of writes for which it stands.
     absorbed: u64,
+    /// Its write tells of the value before, or that there is none: so none came right before it.
+    pub(crate) has_looked: bool,
     bytes: Vec<u8>,
     value_bytes: usize,
     words: Vec<u64>,
@@ -99,6 +102,7 @@ impl NewObject {
     /// True if it is this value's, with a version above `last`, and stands in its memory.
     pub(crate) fn is_of(&self, value: &[u8], last: u64) -> bool {
         self.is_written
+            && !(self.has_looked && PairVersion(self.version).is_blind())
             && self.version > last.saturating_add(self.absorbed)
             && self.value_bytes == value.len()
             && self.bytes[block_bytes(KEY_BYTES, 0)..].starts_with(value)
@@ -119,7 +123,8 @@ impl FlexSession {
         let too_long =
             || FlexError::Operand { key, got_bytes: value.len(), max_bytes: self.table.values().bytes_max() };
         let lines = object_lines(&key_bytes, value.len()).ok_or_else(too_long)?;
-        let version = self.versions.above(last.saturating_add(object.absorbed), now)?;
+        let newest = last.saturating_add(object.absorbed);
+        let version = self.versions.above(newest, now, object.has_looked)?;
         if object.memory.is_some_and(|memory| memory.lines != lines) {
             self.abandon(shard, object);
         }

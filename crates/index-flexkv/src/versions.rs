@@ -11,7 +11,7 @@
 use std::cell::Cell;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_layout::PAIR_VERSION_BITS;
+use farsight_index::PairVersion;
 
 use crate::FlexError;
 
@@ -28,13 +28,13 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// A version above `known`, and above all that this session gave; most likely above all that others did.
-    pub(crate) fn above(&self, known: u64, now: MonotonicNs) -> Result<u64, FlexError> {
+    /// The version of a write that looks at the value before, or does not: above `known`, and above all that
+    /// this session gave; most likely above all that others did.
+    pub(crate) fn above(&self, known: u64, now: MonotonicNs, has_looked: bool) -> Result<u64, FlexError> {
         let guess = (now.0 / STEP_NS).saturating_add(self.behind.get());
-        let version = guess.max(known.saturating_add(1)).max(self.last.get() + 1);
-        if version >> PAIR_VERSION_BITS != 0 {
-            return Err(FlexError::NoVersions { version });
-        }
+        let newest = guess.saturating_sub(1).max(known).max(self.last.get());
+        let version = PairVersion::next(newest, has_looked);
+        let version = version.ok_or_else(|| FlexError::NoVersions { version: newest.saturating_add(1) })?;
         let missed = known.saturating_add(1).saturating_sub(guess);
         self.behind.set(self.behind.get() + missed);
         self.last.set(version);
@@ -44,19 +44,22 @@ impl Versions {
 
 #[cfg(test)]
 mod tests {
+    use farsight_layout::PAIR_VERSION_BITS;
+
     use super::*;
 
     #[test]
     fn versions_ascend_whatever_the_clock_does() {
         let versions = Versions::default();
-        let above =
-            |known, now_us: u64| versions.above(known, MonotonicNs(now_us * 1_000)).expect("a version");
-        assert_eq!([above(0, 50), above(0, 50), above(0, 70)], [50, 51, 70]);
-        assert_eq!(above(1_000, 80), 1_001, "another clock is ahead");
-        assert_eq!(above(0, 90), 1_011, "the difference is added");
-        assert_eq!(above(0, 10), 1_012, "the clock went back");
+        let above = |known, now_us: u64, has_looked| {
+            versions.above(known, MonotonicNs(now_us * 1_000), has_looked).expect("a version")
+        };
+        assert_eq!([above(0, 50, false), above(0, 50, true), above(0, 70, false)], [52, 57, 72]);
+        assert_eq!(above(1_000, 80, false), 1_004, "another clock is ahead");
+        assert_eq!(above(0, 90, false), 1_012, "the difference is added");
+        assert_eq!(above(0, 10, false), 1_016, "the clock went back");
         let last = (1 << PAIR_VERSION_BITS) - 1;
-        assert!(versions.above(last, MonotonicNs(0)).is_err());
-        assert_eq!(versions.above(last - 1, MonotonicNs(0)).ok(), Some(last));
+        assert!(versions.above(last, MonotonicNs(0), false).is_err());
+        assert_eq!(versions.above(last - 4, MonotonicNs(0), false).ok(), Some(last - 3));
     }
 }

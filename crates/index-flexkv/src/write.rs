@@ -15,6 +15,7 @@ use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 use crate::injected;
 use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, post_buckets, value_of};
 use crate::object::NewObject;
+use crate::overtaken::Watch;
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
@@ -61,6 +62,9 @@ impl FlexSession {
     ) -> Result<WriteOutcome, FlexError> {
         let (key, mut of) = (write.key, of);
         let known = self.known_address(key, of);
+        // A put of a key that nobody remembers may insert it.
+        object.has_looked =
+            !replaces_any_value(write.operation) || write.operation == WriteOperation::Put && known.is_none();
         if stores_its_value(write.operation) {
             let last = known.map_or(0, |address| address.version);
             self.prepare(slot.now(), object, of.shard, (key, write.operand.value), last)?;
@@ -80,7 +84,7 @@ impl FlexSession {
             }
             _ => None,
         };
-        let mut stale_before = None;
+        let (mut stale_before, mut watch) = (None, Watch::default());
         for attempt in 0..ATTEMPTS_MAX {
             let found = if let Some(looked) = recalled.take() {
                 Found::Settled(looked)
@@ -98,6 +102,9 @@ impl FlexSession {
                     self.note_stale((key, of), &mut stale_before, candidate, fault)?;
                 }
                 Found::Settled(looked) => {
+                    if let Some(outcome) = watch.look(&write, looked) {
+                        return Ok(outcome);
+                    }
                     let found = (looked, &lines[..]);
                     let done = self.act(slot, (write, of), found, &mut buckets, object, attempt).await?;
                     if let Attempt::Done(outcome) = done {
@@ -163,6 +170,7 @@ impl FlexSession {
             Decision::Store(value) => value,
         };
         let last = held.map_or_else(|| buckets.removed_version(of), |held| held.version);
+        object.has_looked |= held.is_none();
         self.ready(slot, (key, of), object, value.bytes(), last).await?;
         if self.is_late() {
             return Err(FlexError::Late { key });

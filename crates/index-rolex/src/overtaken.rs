@@ -11,23 +11,14 @@
 
 use farsight_base::Line;
 use farsight_fabric::ReadMode;
+use farsight_index::PairVersion;
 use farsight_layout::pool::{BlockGeometry, hit_in_block};
-use farsight_layout::{KEY_LINES, LeafSlot, PAIR_VERSION_BITS, VALUE_BYTES_MAX};
+use farsight_layout::{KEY_LINES, LeafSlot, VALUE_BYTES_MAX};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 #[cfg(injected)]
 use crate::injected;
 use crate::{LeafPlace, Write};
-
-/// The version of a write in a leaf of a pool, by its remainder:
-///
-/// | by 4 | of |
-/// |---|---|
-/// | 0 | a write that did not look at the value before |
-/// | 1 | a write that did |
-/// | 3 | all writes that the one with the next version overtook: nobody ever reads it |
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct PairVersion(u64);
 
 /// What a write that does not get its leaf's lock has seen of its key there.
 #[derive(Clone, Copy, Default, Debug)]
@@ -84,21 +75,11 @@ impl Watch {
     }
 }
 
-impl PairVersion {
-    const STEP: u64 = 4;
-
-    /// The version of the next write to a leaf whose newest one is this; `None` if there are no more.
-    pub(crate) fn next(newest: u64, is_conditional: bool) -> Option<u64> {
-        #[cfg(injected)]
-        let is_conditional = is_conditional && !injected::OVERTAKEN_BY_ANY.is_injected();
-        let next = (newest | (Self::STEP - 1)).checked_add(1 + u64::from(is_conditional))?;
-        (next >> PAIR_VERSION_BITS == 0).then_some(next)
-    }
-
-    /// The version of those that this one's write overtook, if it may have.
-    fn overtaken(self) -> Option<u64> {
-        self.0.checked_sub(1).filter(|_| self.0.is_multiple_of(Self::STEP))
-    }
+/// The version of the next write to a leaf whose newest one is this; `None` if there are no more.
+pub(crate) fn next_version(newest: u64, is_conditional: bool) -> Option<u64> {
+    #[cfg(injected)]
+    let is_conditional = is_conditional && !injected::OVERTAKEN_BY_ANY.is_injected();
+    PairVersion::next(newest, is_conditional)
 }
 
 impl Sighting {

@@ -11,8 +11,6 @@ use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, VALUE_BYTES_MAX};
 use farsight_model::shortest_fence;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
-use crate::overtaken::PairVersion;
-
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'v> {
@@ -126,7 +124,7 @@ fn decide_on<'v>(leaf: &LockedLeaf<'_>, found: KeySearch, write: &Write<'v>) -> 
 
 /// The version that the next write to the leaf gets, if there is one.
 fn next_version(leaf: &LockedLeaf<'_>, is_conditional: bool) -> Result<u64, WriteOutcome> {
-    PairVersion::next(leaf.newest_version(), is_conditional)
+    crate::overtaken::next_version(leaf.newest_version(), is_conditional)
         .ok_or(WriteOutcome::Failed(ErrorCode::VersionsExhausted))
 }
 

@@ -15,7 +15,7 @@ use farsight_protocol::WriteOutcome;
 
 use crate::Write;
 use crate::gate::{Asked, End};
-use crate::overtaken::PairVersion;
+use crate::overtaken::next_version;
 use crate::plan::{Planned, plan_locked};
 use crate::write::may_be_merged;
 
@@ -126,7 +126,7 @@ fn replace_once<'w>(
     let KeySearch::Hit { slot, .. } = leaf.search(last.key) else { return false };
     let mut version = leaf.newest_version();
     for index in of_key.clone() {
-        let Some(next) = PairVersion::next(version, false) else {
+        let Some(next) = next_version(version, false) else {
             of_key.for_each(|index| parts[index] = Part::Open);
             return false;
         };
@@ -160,7 +160,7 @@ fn change_once<'w>(
             Part::Done(match decide(write.operation, write.value, Some(HeldPair { version, value })) {
                 Decision::Leave(outcome) => outcome,
                 Decision::Store(stored) => {
-                    let Some(next) = PairVersion::next(newest, write.operation.is_conditional()) else {
+                    let Some(next) = next_version(newest, write.operation.is_conditional()) else {
                         of_key.for_each(|index| parts[index] = Part::Open);
                         return false;
                     };

@@ -17,6 +17,7 @@ mod kept;
 mod leaf_format;
 mod leaf_pairs;
 mod old_values;
+mod pair_version;
 mod record;
 mod registry;
 mod slab;
@@ -35,6 +36,7 @@ pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use leaf_pairs::{ConsistentLeaf, Extent, key_behind, wanted_pairs};
 pub use old_values::OldValues;
+pub use pair_version::PairVersion;
 pub use record::{model_of, record_of};
 pub use registry::{
     EngineKind, Engines, FlexKv, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,
