@@ -158,6 +158,7 @@ found! {
     a_call_to_a_compute_node_repeated: LostCallRepeated in "hashed-proxied" within 50;
     the_first_write_of_a_batch_stored: FirstWriteStored in "hashed-proxied" within 20;
     a_call_of_another_epoch_executed: OtherEpochServed in "hashed-proxied" within 10_000;
+    an_update_overtaken_by_who_looked: OvertakenByLooker in "hashed-conditional" within 2_000;
     a_swap_that_failed_answered: UnswappedAnswered in "hashed-proxied" within 50;
     splits_that_are_not_counted_again: RecountSkipped in "pool" within 2_000;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
