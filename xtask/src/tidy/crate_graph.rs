@@ -85,6 +85,7 @@ const LAYERS: &[Layer] = &[
         &[
             "base",
             "client",
+            "compute-node",
             "fabric",
             "fabric-shm",
             "fabric-sim",
