@@ -163,11 +163,11 @@ fn ask_proxies(
     let (mut frame, mut reply) = (Vec::new(), Vec::new());
     // Each round sends at least a write of each part, or lets go of it.
     while !parts.is_empty() {
-        let send = |part: &mut Part| part.send(proxies, writes, &mut frame);
-        let sent: Vec<Result<(), ProxyFailure>> = parts.iter_mut().map(send).collect();
-        let mut sent = sent.into_iter();
+        let begin = |part: &mut Part| part.send(proxies, writes, &mut frame);
+        let under_way: Vec<Result<(), ProxyFailure>> = parts.iter_mut().map(begin).collect();
+        let mut under_way = under_way.into_iter();
         parts.retain_mut(|part| {
-            let sent = sent.next().expect("as many as parts");
+            let sent = under_way.next().expect("as many as parts");
             part.receive(proxies, sent, &mut reply, writes, done) && !part.left.is_empty()
         });
     }

@@ -220,22 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn versions_grow_and_end() {
-        let mut newest = 0;
-        for is_conditional in [false, true, true, false, false, true] {
-            let next = PairVersion::next(newest, is_conditional).expect("one of many");
-            let overtaken = PairVersion(next).overtaken();
-            assert_eq!(overtaken.is_none(), is_conditional);
-            assert!(newest < overtaken.unwrap_or(next) && next - newest <= 2 * PairVersion::STEP);
-            newest = next;
-        }
-        let last = (1 << PAIR_VERSION_BITS) - PairVersion::STEP;
-        assert_eq!(PairVersion::next(last - 1, false), Some(last));
-        assert_eq!(PairVersion::next(last, false), None);
-        assert_eq!(PairVersion::next(u64::MAX, true), None);
-    }
-
-    #[test]
     fn lines_that_are_changing_say_nothing() {
         let mut held = Held::new(8);
         let mut watch = Watch::default();
