@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, SimulatedDisk};
-use farsight_durability::{Frame, FrameWriter, Log, LogEnd, LogOptions, Note, SegmentHeader, read_log};
+use farsight_durability::{
+    Frame, FrameWriter, Log, LogEnd, LogOptions, Note, NotedReply, Record, SegmentHeader, read_log,
+};
 use farsight_layout::value_block::RecordKind;
 
 use super::source::Source;
@@ -26,11 +28,11 @@ fn any_frame(data: &[u8]) {
     let Ok(frame) = Frame::parse(data) else { return };
     let mut again = FrameWriter::default();
     let visited = frame.visit(|record| {
-        let block = record.block;
-        if block.version() == 0 {
+        let Record { table, kind, version, key, value } = record;
+        if version == 0 {
             return Err(());
         }
-        let pushed = again.push(record.table, record.kind, block.version(), block.key(), block.value());
+        let pushed = again.push(table, kind, version, key, value);
         pushed.map(drop).map_err(|_| ())
     });
     let Ok(mut notes) = visited else { return };
@@ -55,15 +57,22 @@ fn written(source: &mut Source<'_>) {
     for _ in 0..=source.below(4) {
         let mut frame = FrameWriter::default();
         for _ in 0..=source.below(3) {
-            let (version, length) = ((source.word() >> 16).max(1), source.below(40));
-            let key = source.word().to_le_bytes();
-            frame.push(source.half(), RecordKind::Pair, version, &key, &source.value(length)).expect("short");
-            expected.push(version);
+            let (table, length, pairs) = (source.half(), source.below(40), 1 + source.below(3) as u64);
+            let first = (source.word() >> 16).clamp(1, (1 << 48) - pairs);
+            for version in first..first + pairs {
+                let key = source.word().to_le_bytes();
+                frame.push(table, RecordKind::Pair, version, &key, &source.value(length)).expect("short");
+                expected.push(version);
+            }
         }
         for _ in 0..source.below(3) {
             let (author, sequence, reply) = (source.word(), source.word(), source.below(40));
-            let reply = source.value(reply);
-            frame.push_note(Note::Call { author, sequence, unanswered: 1, reply: &reply });
+            let mut reply = source.value(reply);
+            let first = u64::from(source.half());
+            let in_row = first..first + source.below(4) as u64;
+            reply.extend(in_row.flat_map(u64::to_le_bytes));
+            let reply = NotedReply::of(&reply);
+            frame.push_note(Note::Call { author, sequence, unanswered: 1, reply });
         }
         log.append(&mut frame).expect("a disk without faults");
         log.sync().expect("a disk without faults");
@@ -94,7 +103,7 @@ fn read(
     mut visit: impl FnMut(u64),
 ) -> Result<LogEnd, farsight_durability::DurabilityError> {
     read_log(disk, 1, |_, record| {
-        visit(record.block.version());
+        visit(record.version);
         Ok(())
     })
 }
@@ -102,10 +111,14 @@ fn read(
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut frame = FrameWriter::default();
     frame.push(1, RecordKind::Pair, 9, &7_u64.to_le_bytes(), b"a value").expect("short");
-    frame.push(2, RecordKind::Removal, 10, &8_u64.to_le_bytes(), b"").expect("short");
+    frame.push(1, RecordKind::Pair, 10, &6_u64.to_le_bytes(), b"another").expect("short");
+    frame.push(1, RecordKind::Pair, 12, b"a key", b"a value").expect("short");
+    frame.push(2, RecordKind::Removal, 13, &8_u64.to_le_bytes(), b"").expect("short");
     frame.push_note(Note::AllForgotten);
     frame.push_note(Note::Author { author: 5, first_unanswered: 3 });
-    frame.push_note(Note::Call { author: 5, sequence: 3, unanswered: 1, reply: b"a reply" });
+    frame.push_note(Note::Call { author: 5, sequence: 3, unanswered: 1, reply: NotedReply::of(b"a reply") });
+    let in_row: Vec<u8> = [0, 9, 10, 11].into_iter().flat_map(u64::to_le_bytes).collect();
+    frame.push_note(Note::Call { author: 5, sequence: 4, unanswered: 2, reply: NotedReply::of(&in_row) });
     let header = SegmentHeader { number: 1, incarnation: 1, last_number: 0, last_checksum: 0 };
     let sealed = frame.seal(1, 0, 1, 0).0.to_vec();
     vec![

@@ -69,14 +69,13 @@ impl RecordBatch {
     }
 
     pub(crate) fn push(&mut self, record: Record<'_>) {
-        let Record { table, kind, block } = record;
+        let Record { table, kind, version, key, value } = record;
         let begin = u32::try_from(self.bytes.len()).expect("a batch of a frame, or of less than FULL_BYTES");
-        self.bytes.extend_from_slice(block.key());
-        self.bytes.extend_from_slice(block.value());
-        let lengths = (u16::try_from(block.key().len()), u32::try_from(block.value().len()));
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let lengths = (u16::try_from(key.len()), u32::try_from(value.len()));
         let (Ok(key_bytes), Ok(value_bytes)) = lengths else { panic!("lengths of a block: {lengths:?}") };
-        let key = key_word(block.key()).to_le_bytes();
-        let version = block.version();
+        let key = key_word(key).to_le_bytes();
         self.heads.push(Head { key, version, table, begin, value_bytes, key_bytes, kind });
     }
 

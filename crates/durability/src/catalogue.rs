@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::frame::FrameFault;
 use crate::segment::{HeaderFault, LogPosition};
-use crate::{DATA_FORMAT_VERSION, is_known_format};
+use crate::{DATA_FORMAT_VERSION, NOTES_SINCE_VERSION, is_known_format};
 pub use membership::{DirectoryLife, Membership, PoolNode};
 
 /// The first word of a catalogue.
@@ -218,8 +218,7 @@ impl<'a> Fields<'a> {
             next_snapshot: self.word()?,
             first_segment: self.word()?,
             acknowledges_early: self.flag("1 if a life has acknowledged early, at most")?,
-            // The former format has no notes.
-            authors_since: if version < DATA_FORMAT_VERSION { 0 } else { self.word()? },
+            authors_since: if version < NOTES_SINCE_VERSION { 0 } else { self.word()? },
             membership: self.membership()?,
             tables: BTreeMap::new(),
         };

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::frame::FrameFault;
-use crate::{DATA_FORMAT_VERSION, FORMER_DATA_FORMAT_VERSION};
+use crate::{DATA_FORMAT_VERSION, OLDEST_DATA_FORMAT_VERSION};
 
 /// Why data cannot be kept, or not be found again.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum DurabilityError {
     },
     /// Files of another version.
     #[error(
-        "{file} is of format {got}, this program reads {FORMER_DATA_FORMAT_VERSION} and {DATA_FORMAT_VERSION}: use the \
+        "{file} is of format {got}, this program reads {OLDEST_DATA_FORMAT_VERSION} to {DATA_FORMAT_VERSION}: use the \
          release that wrote it"
     )]
     OtherFormat {

@@ -4,7 +4,12 @@
 //! file's incarnation, and the checksum of the frame before; its own checksum covers all of that.
 //!
 //! Header, 40 B: {checksum 32, bytes 32}, number, durable number, incarnation, {checksum of the frame before
-//! 32, records 32}. Then the records, each behind a word {table 32, bytes 32}. Then, in a log, [notes](Note).
+//! 32, records 32}. Then the records. Then, in a log, [notes](Note).
+//!
+//! A record is a block behind a word {table 32, bytes 32}, or stands in a [run](runs): pairs of one length
+//! whose versions follow each other, without a header each.
+
+mod runs;
 
 use std::ops::Range;
 
@@ -12,7 +17,10 @@ use farsight_layout::value_block::{
     BLOCK_HEADER_BYTES, BlockFault, BlockTooLong, RecordKind, ValueBlock, push_record,
 };
 
+use self::runs::{Run, RunWriter};
 use crate::Note;
+
+pub use runs::{RUN_BIT, RUN_HEADER_BYTES};
 
 /// Bytes of a frame before its records.
 pub const FRAME_HEADER_BYTES: usize = 40;
@@ -61,6 +69,8 @@ pub struct FrameWriter {
     bytes: Vec<u8>,
     records: u32,
     has_notes: bool,
+    /// The run at its end, which the next record may go on with.
+    run: Option<RunWriter>,
 }
 
 /// A frame whose checksum fits.
@@ -88,8 +98,12 @@ pub struct Record<'a> {
     pub table: u32,
     /// What it says of its key.
     pub kind: RecordKind,
-    /// Version, key and value.
-    pub block: ValueBlock<'a>,
+    /// The version of the pair or the removal.
+    pub version: u64,
+    /// The key's bytes.
+    pub key: &'a [u8],
+    /// The value's; none of a removal.
+    pub value: &'a [u8],
 }
 
 impl Record<'_> {
@@ -102,7 +116,7 @@ impl Record<'_> {
 
 impl Default for FrameWriter {
     fn default() -> Self {
-        Self { bytes: vec![0; FRAME_HEADER_BYTES], records: 0, has_notes: false }
+        Self { bytes: vec![0; FRAME_HEADER_BYTES], records: 0, has_notes: false, run: None }
     }
 }
 
@@ -121,6 +135,32 @@ impl FrameWriter {
         value: &[u8],
     ) -> Result<Range<usize>, BlockTooLong> {
         debug_assert!(!self.has_notes, "records stand before notes");
+        if kind == RecordKind::Pair
+            && let Ok(key) = <[u8; 8]>::try_from(key)
+            && let Ok(value_bytes) = u16::try_from(value.len())
+        {
+            let run = match &mut self.run {
+                Some(run) if run.goes_on(table, version, value_bytes) => run,
+                run => run.insert(RunWriter::begin(&mut self.bytes, table, version, value_bytes)),
+            };
+            self.records += 1;
+            return Ok(run.push(&mut self.bytes, key, value));
+        }
+        let place = self.push_block(table, kind, version, key, value)?;
+        self.run = None;
+        self.records += 1;
+        Ok(place)
+    }
+
+    /// The same as a block of its own.
+    fn push_block(
+        &mut self,
+        table: u32,
+        kind: RecordKind,
+        version: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Range<usize>, BlockTooLong> {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         let pushed = push_record(&mut self.bytes, kind, version, table as u16, key, value);
@@ -131,7 +171,6 @@ impl FrameWriter {
         let record_bytes = self.bytes.len() - begin - RECORD_HEADER_BYTES;
         let header = u64::from(table) | (record_bytes as u64) << 32;
         self.bytes[begin..begin + RECORD_HEADER_BYTES].copy_from_slice(&header.to_le_bytes());
-        self.records += 1;
         let value_begin = begin + RECORD_HEADER_BYTES + BLOCK_HEADER_BYTES + key.len();
         Ok(value_begin..value_begin + value.len())
     }
@@ -167,7 +206,7 @@ impl FrameWriter {
     /// Takes all records and notes out again.
     pub fn clear(&mut self) {
         self.bytes.truncate(FRAME_HEADER_BYTES);
-        (self.records, self.has_notes) = (0, false);
+        (self.records, self.has_notes, self.run) = (0, false, None);
     }
 
     /// Makes the records a frame. Returns its bytes and its checksum.
@@ -283,24 +322,33 @@ impl<'a> Frame<'a> {
         &self,
         mut visit: impl FnMut(Record<'a>) -> Result<(), E>,
     ) -> Result<&'a [u8], RecordFault<E>> {
-        let mut rest = self.body;
-        for _ in 0..self.records {
+        let (mut rest, mut left) = (self.body, self.records);
+        while left > 0 {
             let cut =
                 FrameFault::Cut { needed_bytes: RECORD_HEADER_BYTES as u64, got_bytes: rest.len() as u64 };
             let unknown = |fault| RecordFault::Fault { table: None, fault };
             let (header, behind) = rest.split_first_chunk::<8>().ok_or(unknown(cut))?;
             let header = u64::from_le_bytes(*header);
-            let (table, record_bytes) = (header as u32, (header >> 32) as usize);
+            let (table, said_bytes) = (header as u32, (header >> 32) as usize);
+            let (is_run, record_bytes) = (said_bytes & RUN_BIT != 0, said_bytes & !RUN_BIT);
             let damaged = |fault| RecordFault::Fault { table: Some(table), fault };
             let cut = FrameFault::Cut { needed_bytes: record_bytes as u64, got_bytes: behind.len() as u64 };
             let (record, behind) = behind.split_at_checked(record_bytes).ok_or(damaged(cut))?;
+            rest = behind;
+            if is_run {
+                let run = Run::parse(table, record, left).map_err(damaged)?;
+                left -= run.len();
+                run.records().try_for_each(&mut visit).map_err(RecordFault::Refused)?;
+                continue;
+            }
             let (kind, block) = ValueBlock::parse_record(record).map_err(|fault| damaged(fault.into()))?;
             let (expected, got) = ((table as u16).into(), block.table().into());
             if expected != got {
                 return Err(damaged(FrameFault::Field { what: "table of the record", expected, got }));
             }
-            visit(Record { table, kind, block }).map_err(RecordFault::Refused)?;
-            rest = behind;
+            left -= 1;
+            let (version, key, value) = (block.version(), block.key(), block.value());
+            visit(Record { table, kind, version, key, value }).map_err(RecordFault::Refused)?;
         }
         Ok(rest)
     }

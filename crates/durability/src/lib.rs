@@ -45,11 +45,15 @@ pub use catalogue::{
 };
 pub use error::DurabilityError;
 pub use frame::{
-    FRAME_HEADER_BYTES, Frame, FrameFault, FrameWriter, RECORD_HEADER_BYTES, Record, RecordFault,
+    FRAME_HEADER_BYTES, Frame, FrameFault, FrameWriter, RECORD_HEADER_BYTES, RUN_BIT, RUN_HEADER_BYTES,
+    Record, RecordFault,
 };
 pub use log::{Log, LogOptions};
 pub use look_up::look_up;
-pub use note::{NOTE_ALL_FORGOTTEN, NOTE_AUTHOR, NOTE_CALL, NOTE_HEADER_BYTES, Note, NoteBatch};
+pub use note::{
+    NOTE_ALL_FORGOTTEN, NOTE_AUTHOR, NOTE_CALL, NOTE_CALL_IN_ROW, NOTE_HEADER_BYTES, Note, NoteBatch,
+    NotedReply,
+};
 pub use reader::{Cut, LogEnd, read_log};
 pub use recovery::{Recovered, Recovering, recover};
 pub use restore::restore;
@@ -59,12 +63,14 @@ pub use spares::Spares;
 pub use store::Store;
 pub use syncs::Syncs;
 
-/// The version of all files here. Another one is refused by its number, but for the former.
-pub const DATA_FORMAT_VERSION: u32 = 4;
-/// The version before, which is read, too. What is written into its directory is of the other.
-pub const FORMER_DATA_FORMAT_VERSION: u32 = 3;
+/// The version of all files here. Another one is refused by its number, but for those from the oldest one on.
+pub const DATA_FORMAT_VERSION: u32 = 5;
+/// The oldest version that is read, too. What is written into its directory is of today's.
+pub const OLDEST_DATA_FORMAT_VERSION: u32 = 3;
+/// The version from which on there are notes of calls.
+pub(crate) const NOTES_SINCE_VERSION: u32 = 4;
 
 /// True for the versions that are read.
 pub(crate) fn is_known_format(version: u32) -> bool {
-    (FORMER_DATA_FORMAT_VERSION..=DATA_FORMAT_VERSION).contains(&version)
+    (OLDEST_DATA_FORMAT_VERSION..=DATA_FORMAT_VERSION).contains(&version)
 }

@@ -26,12 +26,12 @@ pub fn look_up(
     let tables: BTreeSet<u32> = keys.iter().map(|(table, _)| *table).collect();
     let is_over = Cell::new(false);
     let mut see = |record: Record<'_>| {
-        let Record { table, block, .. } = record;
+        let Record { table, version, key, value, .. } = record;
         if is_over.get() || !tables.contains(&table) {
             return Ok(());
         }
-        let value = record.is_pair().then(|| block.value());
-        let record = RecoveredRecord { table, version: block.version(), key: block.key(), value };
+        let value = record.is_pair().then_some(value);
+        let record = RecoveredRecord { table, version, key, value };
         is_over.set(visit(record).is_break());
         Ok(())
     };

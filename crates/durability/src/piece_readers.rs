@@ -96,7 +96,7 @@ fn read_frame(
     let frame = file.read_frame(at, frame_bytes, bytes)?;
     let (mut batch, mut version_max) = (RecordBatch::default(), 0);
     let visited = file.visit(at, &frame, |record| {
-        version_max = record.block.version().max(version_max);
+        version_max = record.version.max(version_max);
         batch.push(record);
         Ok(())
     });

@@ -236,7 +236,7 @@ impl Reading<'_> {
         let (disk, first) = (&**self.store.disk(), catalogue.first_segment);
         let take_record = |position, record: Record<'_>| {
             let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
-            if !table.needs(position, record.block.key()) {
+            if !table.needs(position, record.key) {
                 return Ok(());
             }
             records += 1;
@@ -245,7 +245,7 @@ impl Reading<'_> {
                 return log.push(record);
             }
             let greatest = version_max.entry(record.table).or_insert(0);
-            *greatest = record.block.version().max(*greatest);
+            *greatest = record.version.max(*greatest);
             log.push(record)
         };
         let end = read_log_with_notes(disk, first, take_record, take_notes)?;

@@ -193,7 +193,7 @@ mod tests {
         let store = Store::open(Arc::new(disk.clone()), 1).expect("a second life");
         assert!(!has_spare());
         let read = read_log(&**store.disk(), 1, |_, record| {
-            versions.push(record.block.version());
+            versions.push(record.version);
             Ok(())
         });
         assert_eq!((read.expect("sound").segment, versions), (4, vec![1, 2, 3, 4]));

@@ -108,19 +108,18 @@ pub fn read_data(
         let kept = catalogue.tables.get(&record.table);
         let table = tables.get_mut(&record.table);
         if let (Some(table), Some(kept)) = (table, kept) {
-            table.records += u64::from(kept.needs(position, record.block.key()));
+            table.records += u64::from(kept.needs(position, record.key));
         }
-        let block = &record.block;
         let has_deadlines = tables.get(&record.table).and_then(|table| table.values?.expiry()).is_some();
-        let stored = record.is_pair().then(|| block.value());
+        let stored = record.is_pair().then_some(record.value);
         let split = stored.filter(|_| has_deadlines).and_then(Deadline::split);
         visit(DataRecord {
             segment: position.segment,
             offset: position.offset,
             table_id: record.table,
             table: tables.get(&record.table),
-            key: block.key().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
-            version: block.version(),
+            key: record.key.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
+            version: record.version,
             value: split.map(|(_, value)| value).or(stored),
             ends_at_ms: split.map(|(deadline, _)| deadline.0).filter(|ends_at_ms| *ends_at_ms > 0),
         });

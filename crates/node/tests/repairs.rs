@@ -167,7 +167,7 @@ fn failure_of_round(node: &mut SteppedNode) -> Option<String> {
 fn damage_holds_back_its_piece() {
     let mut random = SplitMix64::fresh();
     let disk = SimulatedDisk::default();
-    let log = LogOptions { segment_bytes: 16 << 10 };
+    let log = LogOptions { segment_bytes: 8 << 10 };
     let data = DataOptions { log, piece_bytes: PIECE_BYTES, ..DataOptions::new(Arc::new(disk.clone())) };
     let options = NodeOptions { table_memory_bytes: 8 << 20, data: Some(data), ..NodeOptions::default() };
     let mut node = SteppedNode::start(&options);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use farsight_base::prng::SplitMix64;
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
-    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Note, NoteBatch, RecordBatch,
-    Recovered, RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
+    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Note, NoteBatch, NotedReply,
+    RecordBatch, Recovered, RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
 };
 use farsight_layout::value_block::RecordKind;
 
@@ -19,6 +19,11 @@ const STEPS: usize = 24;
 const KEYS: u64 = 12;
 /// Who writes all groups.
 const AUTHOR: u64 = 77;
+
+/// What a call is answered: words in a row, more or fewer.
+fn reply_of(sequence: u64) -> Vec<u8> {
+    (sequence..=sequence + sequence % 5).flat_map(u64::to_le_bytes).collect()
+}
 
 /// When a program calls a group acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,8 +270,9 @@ impl Running<'_> {
             frame.push(table, kind, version, &key, &value).expect("short");
         }
         after.noted += 1;
-        let (sequence, reply) = (after.noted, after.noted.to_le_bytes());
-        frame.push_note(Note::Call { author: AUTHOR, sequence, unanswered: 1, reply: &reply });
+        let (sequence, reply) = (after.noted, reply_of(after.noted));
+        let reply = NotedReply::of(&reply);
+        frame.push_note(Note::Call { author: AUTHOR, sequence, unanswered: 1, reply });
         let durability = self.durability;
         self.note(after.clone());
         let appended = log.append(&mut frame);
@@ -345,11 +351,12 @@ impl Running<'_> {
 
     /// Notes all again, so that segments may be removed that have the notes of groups.
     fn note_anew(&mut self, log: &mut Log) -> Result<(), DurabilityError> {
-        let (sequence, reply) = (self.tables.noted, self.tables.noted.to_le_bytes());
+        let (sequence, reply) = (self.tables.noted, reply_of(self.tables.noted));
         let mut frame = FrameWriter::default();
         frame.push_note(Note::AllForgotten);
         frame.push_note(Note::Author { author: AUTHOR, first_unanswered: sequence });
-        frame.push_note(Note::Call { author: AUTHOR, sequence, unanswered: 1, reply: &reply });
+        let reply = NotedReply::of(&reply);
+        frame.push_note(Note::Call { author: AUTHOR, sequence, unanswered: 1, reply });
         log.append(&mut frame)?;
         log.sync()?;
         self.acknowledge();
@@ -441,7 +448,7 @@ impl Recovering for Tables {
                 Note::AllForgotten => self.noted = 0,
                 Note::Author { author, .. } => assert_eq!(author, AUTHOR),
                 Note::Call { author, sequence, reply, .. } => {
-                    assert_eq!((author, reply), (AUTHOR, &sequence.to_le_bytes()[..]));
+                    assert_eq!((author, reply.to_vec()), (AUTHOR, reply_of(sequence)));
                     self.noted = sequence;
                 }
             }

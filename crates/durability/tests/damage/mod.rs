@@ -28,7 +28,7 @@ fn log() -> SimulatedDisk {
 fn versions(disk: &SimulatedDisk) -> Result<Vec<u64>, DurabilityError> {
     let mut versions = Vec::new();
     read_log(disk, 1, |_, record| {
-        versions.push(record.block.version());
+        versions.push(record.version);
         Ok(())
     })?;
     Ok(versions)

@@ -1,18 +1,21 @@
-//! A directory of the former format: what it holds is found, and goes on in the format of today.
+//! A directory of a former format: what it holds is found, and goes on in the format of today.
 
 use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
-    CatalogueTable, DATA_FORMAT_VERSION, DurabilityError, FORMER_DATA_FORMAT_VERSION, FrameWriter, Log,
-    LogEnd, LogOptions, LogPosition, SEGMENT_HEADER_BYTES, Store, read_log,
+    CatalogueTable, DATA_FORMAT_VERSION, DurabilityError, FrameWriter, Log, LogEnd, LogOptions, LogPosition,
+    OLDEST_DATA_FORMAT_VERSION, SEGMENT_HEADER_BYTES, Store, read_log,
 };
-use farsight_layout::value_block::RecordKind;
+use farsight_layout::value_block::{RecordKind, push_record};
 
 const TABLE: u32 = 3;
 const SEGMENT: &str = "log-0000000000000001";
-/// Where a catalogue of today has the word that the former has not.
+/// Where a catalogue has a word since [`AUTHORS_SINCE`].
 const AUTHORS_SINCE_AT: usize = 56;
+const AUTHORS_SINCE: u32 = 4;
+/// Where the first frame of a segment begins.
+const FRAME_AT: usize = 512;
 
 /// Bytes whose version is another, and whose checksum fits. It covers what stands from `begin` on.
 fn as_of(version: u32, mut bytes: Vec<u8>, begin: usize, end: usize) -> Vec<u8> {
@@ -32,6 +35,24 @@ fn rewrite(disk: &SimulatedDisk, name: &str, change: impl FnOnce(Vec<u8>) -> Vec
     changed.sync().expect("synced");
 }
 
+/// The log's first frame in former formats: a pair and a removal, each in a block of its own.
+fn former_frame() -> Vec<u8> {
+    let words = [0, 1, 0, 1, 2 << 32];
+    let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    for (kind, version, value) in [(RecordKind::Pair, 1, &b"a value"[..]), (RecordKind::Removal, 2, b"")] {
+        let mut record = Vec::new();
+        push_record(&mut record, kind, version, TABLE as u16, &7_u64.to_le_bytes(), value).expect("short");
+        let header = u64::from(TABLE) | (record.len() as u64) << 32;
+        bytes.extend_from_slice(&header.to_le_bytes());
+        bytes.extend_from_slice(&record);
+    }
+    let length = bytes.len() as u32;
+    bytes[4..8].copy_from_slice(&length.to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[4..]);
+    bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
 /// A table with two records, in files of this version.
 fn directory(version: u32) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
@@ -46,17 +67,28 @@ fn directory(version: u32) -> SimulatedDisk {
     log.append(&mut frame).expect("room");
     log.sync().expect("synced");
     rewrite(&disk, "catalogue", |mut bytes| {
-        bytes.drain(AUTHORS_SINCE_AT..AUTHORS_SINCE_AT + 8);
+        if version < AUTHORS_SINCE {
+            bytes.drain(AUTHORS_SINCE_AT..AUTHORS_SINCE_AT + 8);
+        }
         let end = bytes.len();
         as_of(version, bytes, 16, end)
     });
-    rewrite(&disk, SEGMENT, |bytes| as_of(version, bytes, 0, SEGMENT_HEADER_BYTES));
+    rewrite(&disk, SEGMENT, |mut bytes| {
+        bytes[FRAME_AT..].fill(0);
+        let frame = former_frame();
+        bytes[FRAME_AT..FRAME_AT + frame.len()].copy_from_slice(&frame);
+        as_of(version, bytes, 0, SEGMENT_HEADER_BYTES)
+    });
     disk
 }
 
 #[test]
-fn what_the_former_format_holds_is_found() {
-    let disk = directory(FORMER_DATA_FORMAT_VERSION);
+fn what_former_formats_hold_is_found() {
+    (OLDEST_DATA_FORMAT_VERSION..DATA_FORMAT_VERSION).for_each(is_found);
+}
+
+fn is_found(version: u32) {
+    let disk = directory(version);
     let before = Store::read(&disk).expect("a catalogue").expect("there");
     let mut store = Store::open(Arc::new(disk.clone()), 10).expect("a directory");
     assert_eq!((before.incarnation, before.authors_since, before.tables.len()), (1, 0, 1));
@@ -64,7 +96,7 @@ fn what_the_former_format_holds_is_found() {
     assert_eq!((catalogue.incarnation, &catalogue.tables), (2, &before.tables));
     let mut versions = Vec::new();
     let end = read_log(&disk, 1, |_, record| {
-        versions.push((record.table, record.block.version(), record.is_pair()));
+        versions.push((record.table, record.version, record.is_pair()));
         Ok(())
     });
     let end = end.expect("a log");
@@ -90,14 +122,14 @@ fn what_the_former_format_holds_is_found() {
 
 #[test]
 fn formats_that_are_neither_are_refused_by_number() {
-    for version in [FORMER_DATA_FORMAT_VERSION - 1, DATA_FORMAT_VERSION + 1] {
+    for version in [OLDEST_DATA_FORMAT_VERSION - 1, DATA_FORMAT_VERSION + 1] {
         let disk = directory(version);
         let catalogue = Store::read(&disk).expect_err("another format");
         let log = read_log(&disk, 1, |_, _| Ok(())).expect_err("another format");
         for error in [catalogue, log] {
             let DurabilityError::OtherFormat { got, .. } = &error else { panic!("{error}") };
             assert_eq!(*got, version);
-            assert!(error.to_string().contains("reads 3 and 4"), "{error}");
+            assert!(error.to_string().contains("reads 3 to 5"), "{error}");
         }
     }
 }

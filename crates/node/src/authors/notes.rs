@@ -14,7 +14,7 @@
 //!
 //! What memory forgets for its bounds the log has still, until the next round: all of it.
 
-use farsight_durability::{FrameWriter, Note};
+use farsight_durability::{FrameWriter, Note, NotedReply};
 use farsight_protocol::{AuthorId, CALLS_UNANSWERED_MAX, CallId};
 
 use super::{AUTHORS_MAX, Author, Authors, Known, Outcome, REPLIES_BYTES_MAX};
@@ -35,7 +35,8 @@ impl Authors {
             into.push_note(Note::Author { author: id.0, first_unanswered: author.first_unanswered });
             for (sequence, outcome) in &author.calls {
                 if let Outcome::Answered { reply, .. } = outcome {
-                    into.push_note(Note::Call { author: id.0, sequence: *sequence, unanswered: 0, reply });
+                    let (author, sequence, reply) = (id.0, *sequence, NotedReply::of(reply));
+                    into.push_note(Note::Call { author, sequence, unanswered: 0, reply });
                 }
             }
         }
@@ -56,7 +57,7 @@ impl Authors {
                 if let Outcome::Answered { reply, is_logged: false } = outcome
                     && (id.first_unanswered()..id.sequence).contains(sequence)
                 {
-                    let (author, sequence) = (id.author.0, *sequence);
+                    let (author, sequence, reply) = (id.author.0, *sequence, NotedReply::of(reply));
                     into.push_note(Note::Call { author, sequence, unanswered: 0, reply });
                 }
             }
@@ -82,7 +83,7 @@ impl Authors {
                 }
             }
             Note::Call { author, sequence, unanswered, reply } => {
-                known.take_call(AuthorId(author), sequence, unanswered, reply);
+                known.take_call(AuthorId(author), sequence, unanswered, &reply.to_vec());
                 if known.replies_bytes > REPLIES_BYTES_MAX {
                     known.forget_quiet();
                 }

@@ -1,6 +1,6 @@
 //! What a group notes of its calls, and of authors that begin ([`Authors`]).
 
-use farsight_durability::{FrameWriter, NOTE_HEADER_BYTES, Note};
+use farsight_durability::{FrameWriter, NOTE_HEADER_BYTES, Note, NotedReply};
 use farsight_index::clear_kept;
 use farsight_protocol::{AuthorId, CallId, ReplyWriter};
 
@@ -57,14 +57,15 @@ impl Group {
             let is_changing = std::mem::replace(&mut changes_before, *changes_end) < *changes_end;
             let Some(id) = reply.call_id().filter(|_| is_changing || notes_unchanging) else { continue };
             // Whether hints were right is not known yet. No repeated call needs to be told.
-            let reply_bytes = if matches!(shape, AnswerShape::Written) {
+            let noted_reply = if matches!(shape, AnswerShape::Written) {
                 reply.written()
             } else {
                 shape.write(&mut ReplyWriter::new(noted), &outcomes[own.clone()], old_values);
                 &noted[..]
             };
             let CallId { author, sequence, unanswered, .. } = id;
-            frame.push_note(Note::Call { author: author.0, sequence, unanswered, reply: reply_bytes });
+            let noted_reply = NotedReply::of(noted_reply);
+            frame.push_note(Note::Call { author: author.0, sequence, unanswered, reply: noted_reply });
             reply.set_logged();
         }
         clear_kept(noted);
