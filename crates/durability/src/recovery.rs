@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
+use crate::batch::SortRoom;
 use crate::disk::SECTOR_BYTES;
 use crate::error::disk_error;
 use crate::piece_readers::{FrameToCome, PieceReaders};
@@ -206,6 +207,8 @@ struct LogTeller {
     taken: Receiver<RecordBatch>,
     /// What was read last, and not told.
     batch: RecordBatch,
+    /// Room to sort it.
+    room: SortRoom,
 }
 
 impl Reading<'_> {
@@ -271,7 +274,7 @@ impl Reading<'_> {
         let (parts, told) = sync_channel(LOG_WAITING_MAX);
         let (give_back, taken) = channel();
         self.tell(Told::Log(told, give_back))?;
-        Ok(LogTeller { parts, taken, batch: RecordBatch::default() })
+        Ok(LogTeller { parts, taken, batch: RecordBatch::default(), room: SortRoom::default() })
     }
 
     fn tell(&self, told: Told) -> Result<(), DurabilityError> {
@@ -289,7 +292,7 @@ impl LogTeller {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.batch.keep_newest();
+        self.batch.keep_newest(&mut self.room);
         let mut next = self.taken.try_recv().unwrap_or_default();
         next.clear();
         let batch = std::mem::replace(&mut self.batch, next);
