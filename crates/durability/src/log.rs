@@ -140,6 +140,12 @@ impl Log {
         self.syncing_number.is_some() && !self.syncs.has_ended()
     }
 
+    /// True if a sync was begun and has ended: [`Log::end_sync`] does not wait.
+    #[must_use]
+    pub fn has_landed(&self) -> bool {
+        self.syncing_number.is_some() && self.syncs.has_ended()
+    }
+
     /// True if frames of so many bytes, one behind the other, need no other segment.
     #[must_use]
     pub fn has_room(&self, frames: &[usize]) -> bool {
