@@ -237,3 +237,14 @@ pub fn wake_ends_the_servers_sleep<F: FabricUnderTest>(subject: &F) {
     });
     assert!(started.elapsed() < NOTICE + NOTICE, "a sleeper slept on for {:?}", started.elapsed());
 }
+
+/// Sessions tell each other until when something holds: whichever queue pair is asked, it is one time.
+pub fn queues_of_a_process_have_one_clock<F: FabricUnderTest>(subject: &F) {
+    let bench = Bench::new(subject, RegionRights::ReadOnly);
+    std::thread::sleep(Duration::from_millis(20));
+    let same = bench.connection.open_queue().expect("a queue");
+    let another = subject.connect(FORMAT).expect("a connection");
+    let other = another.open_queue().expect("a queue");
+    let read = [bench.queue.now(), same.now(), other.now(), bench.queue.now()];
+    assert!(read.is_sorted(), "one clock, read four times: {read:?}");
+}

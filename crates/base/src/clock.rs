@@ -1,7 +1,7 @@
 //! Time as the project sees it: a monotonic instant from a [`Clock`], so that a simulator can own it.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds on a monotonic clock whose zero is the clock's own.
@@ -54,7 +54,7 @@ impl Deadline {
     }
 }
 
-/// The operating system's monotonic clock, zero at construction.
+/// The operating system's monotonic clock, zero at construction or when the process first asked for its own.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     zero: Instant,
@@ -65,6 +65,13 @@ impl SystemClock {
     #[must_use]
     pub fn new() -> Self {
         Self { zero: Instant::now() }
+    }
+
+    /// The one clock of this process: whoever asks for it gets the same zero.
+    #[must_use]
+    pub fn of_process() -> Self {
+        static ZERO: OnceLock<Instant> = OnceLock::new();
+        Self { zero: *ZERO.get_or_init(Instant::now) }
     }
 }
 

@@ -105,7 +105,7 @@ impl ShmQueue {
             calls: Calls::new(file, wakes)?,
             completed: 0,
             meters: Meters::default(),
-            clock: SystemClock::new(),
+            clock: SystemClock::of_process(),
         })
     }
 

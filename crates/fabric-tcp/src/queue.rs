@@ -148,7 +148,7 @@ impl TcpQueue {
             replies: vec![Vec::new(); SLOTS],
             completed: 0,
             refusals: Refusals::new(READ_LINES_MAX),
-            clock: SystemClock::new(),
+            clock: SystemClock::of_process(),
         }
     }
 

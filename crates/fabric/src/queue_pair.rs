@@ -108,7 +108,8 @@ pub trait QueuePair {
     /// The peer, as the user named it.
     fn peer(&self) -> &str;
 
-    /// The time, on the clock that this fabric's waits and delays are counted by. Its zero means nothing.
+    /// The time, on the clock that this fabric's waits and delays are counted by. Its zero means nothing. All
+    /// queue pairs of a process have one clock: what one session reads there holds for the others.
     fn now(&self) -> MonotonicNs;
 
     /// Makes `region` addressable by this queue pair and returns its size in bytes. May take a round trip; a

@@ -160,7 +160,7 @@ impl VerbsQueue {
             waiting,
             scratch: Vec::new(),
             found: Box::new([WorkCompletion::default(); COMPLETIONS_PER_POLL]),
-            clock: SystemClock::new(),
+            clock: SystemClock::of_process(),
         })
     }
 
