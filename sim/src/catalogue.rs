@@ -223,6 +223,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_growth,
     },
     Named {
+        name: "hashed-cached",
+        about: "compute nodes keep values of a FlexKV table, which others write, split and remove",
+        of_seed: Scenario::hashed_cached,
+    },
+    Named {
         name: "hashed-replicas",
         about: "each pair of a FlexKV table is on two or three nodes; compute nodes stop, die and are cut off",
         of_seed: Scenario::hashed_replicas,

@@ -63,6 +63,10 @@ marks! {
     Proxied,
     /// Of those writes, one for which a later one of the same key stood.
     Combined,
+    /// A GET was answered by a value that its compute node kept.
+    ValueHit,
+    /// A write, or a split, waited until nobody gave out a value that was kept.
+    Closing,
 }
 
 /// What shows that a class was met.

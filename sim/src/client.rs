@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, Direction, OpenError, Origin, ReadError, Table, WriteError};
+use farsight_client::{Access, Direction, OpenError, Origin, ReadError, Table, ValueCache, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters, OldValues};
@@ -76,6 +76,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) scan_ways: &'static [Direction],
     /// What caches may take changes, up to so many bytes.
     pub(crate) budget_bytes_max: Option<u64>,
+    /// What programs keep of the table's values.
+    pub(crate) value_cache: Option<ValueCache>,
     pub(crate) access: Access,
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
@@ -168,8 +170,10 @@ pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
                     openings = 0;
                 }
                 plan.journal.mark(Mark::OtherEpoch, u64::from(client.store.session.epoch() != epoch));
-                let Counters { sibling_steps, fallbacks, .. } = client.counters();
+                let Counters { sibling_steps, fallbacks, value_hits, closings, .. } = client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
+                plan.journal.mark(Mark::ValueHit, value_hits);
+                plan.journal.mark(Mark::Closing, closings);
                 match stop {
                     Stop::Done => return 0,
                     Stop::Gone => {
@@ -252,7 +256,17 @@ impl<C: Cluster> Plan<C> {
         let client =
             client.map_err(|error| self.end("connecting", &error, self.allowed.catalogue(&error)))?;
         let opened = client.open_table(self.table);
-        opened.map_err(|error| self.end("opening the table", &error, self.allowed.catalogue(&error)))
+        let table =
+            opened.map_err(|error| self.end("opening the table", &error, self.allowed.catalogue(&error)))?;
+        if let Some(cache) = self.value_cache {
+            let are_kept = table.set_value_cache(cache);
+            let are_kept = are_kept
+                .map_err(|error| self.end("values to be kept", &error, self.allowed.opening(&error)))?;
+            if !are_kept {
+                self.journal.complain("no values are kept".to_owned());
+            }
+        }
+        Ok(table)
     }
 }
 

@@ -16,7 +16,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_base::{LINE_BYTES, Stamp, WORDS_PER_LINE};
-use farsight_client::{Access, CatalogueError};
+use farsight_client::{Access, CatalogueError, ValueCache};
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
 use farsight_layout::Geometry;
@@ -50,6 +50,8 @@ pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
 const ENTRIES_AN_OPERATION: usize = 3;
 /// Keys of one write while the table is filled.
 const FILL_BATCH: usize = 64;
+/// Bytes of values that a program keeps, where programs keep any: fewer than there are.
+const VALUE_CACHE_BYTES: u64 = 16 << 10;
 /// Between two looks of the operator of the servers.
 pub(crate) const LOOK_AFTER: Duration = Duration::from_micros(100);
 /// Of the keys, a later life of a server is given one in so many.
@@ -282,6 +284,10 @@ impl Scenario {
             rests_one_in: self.rests_one_in,
             scan_ways: self.scan_ways,
             budget_bytes_max: self.budget_bytes_max,
+            value_cache: self
+                .pool
+                .and_then(|shape| shape.reads_a_write)
+                .map(|reads_a_write| ValueCache { bytes: VALUE_CACHE_BYTES, reads_a_write }),
             access: Access::OneSided,
             allowed: self.allowed(),
             may_be_full: self.may_be_full,

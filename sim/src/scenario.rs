@@ -110,6 +110,8 @@ pub struct PoolShape {
     pub leaves_one_in: Option<u64>,
     /// Bytes of a FlexKV table on each node.
     pub hashed_bytes: u64,
+    /// Compute nodes keep values of a FlexKV table, once keys were read so many times as often as written.
+    pub reads_a_write: Option<u32>,
     /// On how many of its nodes each pair of a FlexKV table is.
     pub replicas: usize,
     /// One of its nodes dies, and does not come back.

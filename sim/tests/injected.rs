@@ -151,6 +151,11 @@ found! {
     a_tail_that_does_not_follow: TailLeftBehind in "hashed-replicas" within 20;
     an_object_named_before_its_replicas: NamedBeforeReplicas in "hashed-replicas" within 4_000;
     reads_believed_for_ever: ReadsBelieved in "hashed-losses" within 20_000;
+    a_shared_value_replaced_at_once: SharedNotClosed in "hashed-cached" within 20;
+    a_closing_that_is_not_counted: ClosingNotCounted in "hashed-cached" within 200;
+    a_value_kept_while_its_slot_closes: ClosingKept in "hashed-cached" within 2_000;
+    a_kept_value_given_out_behind_its_lease: LeaseOutlived in "hashed-cached" within 200;
+    a_split_that_waits_for_no_lease: SealedUnawaited in "hashed-cached" within 2_000;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 8_000;

@@ -91,6 +91,29 @@ fn assert_passes(scenario: &Scenario) {
     }
 }
 
+/// Compute nodes keep values, and writers wait for them. Each seed has one trace there, too.
+#[test]
+fn kept_values_are_given_out_and_closed() {
+    let run = |seed: u64| {
+        let scenario = named("hashed-cached").expect("a scenario");
+        run_seed(seed, scenario, false).unwrap_or_else(|failure| panic!("{failure}"))
+    };
+    let mut coverage = Coverage::default();
+    for seed in 1..=20 {
+        let report = run(seed);
+        assert_eq!(report.trace_hash, run(seed).trace_hash, "seed {seed} went another way");
+        coverage.add(&report.coverage);
+    }
+    let [hits, closings] = [Mark::ValueHit, Mark::Closing].map(|mark| coverage.seen(mark));
+    assert!(hits > 500 && closings > 200, "{hits} hits, {closings} closings");
+}
+
+/// A node was not reached. What was posted to the others stayed in their batches, which were full then.
+#[test]
+fn a_lost_node_leaves_no_verbs_in_the_batches_of_others() {
+    assert_passes(&named("hashed-cached").expect("a scenario").scenario(4_948));
+}
+
 /// An insert READ an overflow from before a removal and a slot from behind it, by one READ. Its pair had a
 /// version below that of the removed one.
 #[test]

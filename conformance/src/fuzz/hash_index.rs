@@ -4,7 +4,7 @@ use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_layout::PAIR_VERSION_BITS;
 use farsight_layout::hash_index::{
     BucketCount, BucketHeader, COMBINED_BUCKETS, CombinedBucket, HASH_PARTITION_BITS, HASH_SPLIT_BITS,
-    HashSlot, KeyHash, ObjectPlace, ObjectRef, SlotState,
+    HashSlot, KeyHash, ObjectPlace, ObjectRef, Sharing, SlotState,
 };
 
 const KEY: &[u8] = b"key";
@@ -36,8 +36,8 @@ fn look(lines: &[Line; COMBINED_BUCKETS], hash: KeyHash) {
         let again = match slot.state() {
             SlotState::Unused => slot.emptied(),
             SlotState::Reserved(object) => HashSlot::reserved(object),
-            SlotState::Live(object) => HashSlot::live(object),
-            SlotState::Sealed(Some(object)) => HashSlot::live(object).sealed(),
+            SlotState::Live(object) => HashSlot::live_in(object, slot.sharing()),
+            SlotState::Sealed(Some(object)) => HashSlot::live_in(object, sealed_in(slot)).sealed(),
             SlotState::Sealed(None) => HashSlot::default().sealed(),
             SlotState::Corrupt => slot,
         };
@@ -51,6 +51,11 @@ fn look(lines: &[Line; COMBINED_BUCKETS], hash: KeyHash) {
     }
 }
 
+/// How the value of a sealed slot was shared, as far as the slot tells.
+fn sealed_in(slot: HashSlot) -> Sharing {
+    if slot.was_shared() { Sharing::Shared } else { Sharing::Unshared }
+}
+
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let bucket = |header: u64, slots: [u64; 3]| {
         let mut line = [0_u64; WORDS_PER_LINE];
@@ -59,7 +64,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         line.map(u64::to_le_bytes).concat()
     };
     let object = ObjectRef::new(KEY, ObjectPlace { offset_lines: 77, lines: 3, generation: 5 });
-    let slots = [HashSlot::live(object).0, HashSlot::reserved(object).0, 1];
+    let slots = [HashSlot::live_in(object, Sharing::Shared).0, HashSlot::reserved(object).0, 1];
     let pair = |depth| {
         let header = BucketHeader::new(KeyHash::of(KEY), depth).word();
         [bucket(header, slots), bucket(77, [0; 3]), KEY.to_vec()].concat()

@@ -54,7 +54,7 @@ impl Deadline {
     }
 }
 
-/// The operating system's monotonic clock, zero at construction or when the process first asked for its own.
+/// The operating system's monotonic clock: zero at construction, or when the process first made its one.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     zero: Instant,
@@ -67,7 +67,7 @@ impl SystemClock {
         Self { zero: Instant::now() }
     }
 
-    /// The one clock of this process: whoever asks for it gets the same zero.
+    /// The one clock of this process: all of them have the same zero.
     #[must_use]
     pub fn of_process() -> Self {
         static ZERO: OnceLock<Instant> = OnceLock::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
-use farsight_index::{Access, CacheStats, EngineKind};
+use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableDefinition, TableId, TableInfo};
 
 use crate::CatalogueError;
@@ -186,6 +186,9 @@ pub(crate) trait OpenTable: Send + Sync {
     /// # Errors
     /// As there.
     fn set_cache_bytes(&self, bytes: u64) -> Result<bool, CatalogueError>;
+
+    /// As [`Sharing::set_value_cache`](crate::Sharing::set_value_cache).
+    fn set_value_cache(&self, cache: ValueCache) -> bool;
 
     /// Queue pairs and an engine for one session.
     ///

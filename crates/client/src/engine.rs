@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_index::{Access, CacheStats, Engine, EngineKind, Ordered, Registered, Registry, UnknownEngine};
+use farsight_index::{
+    Access, CacheStats, Engine, EngineKind, Ordered, Registered, Registry, UnknownEngine, ValueCache,
+};
 use farsight_protocol::{TableInfo, TableLayout};
 
 use crate::CatalogueError;
@@ -116,6 +118,11 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
     /// If there is no memory.
     fn set_cache_bytes(&self, _bytes: u64, _table: &TableInfo) -> Result<bool, CatalogueError> {
         Ok(false)
+    }
+
+    /// Says what may be kept of the table's values. False if this engine keeps none of such a table.
+    fn set_value_cache(&self, _cache: ValueCache) -> bool {
+        false
     }
 
     /// Queue pairs and an engine for one session.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farsight_fabric::FabricError;
-use farsight_index::EngineError;
+use farsight_index::{EngineError, ValueCache};
 
 use crate::backend::Backend;
 #[cfg(injected)]
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     outage: Mutex<Outage>,
     /// What the caches of tables may take, by the tables' names: for the caches of each epoch.
     cache_bytes: Mutex<HashMap<String, u64>>,
+    /// What may be kept of tables' values, likewise.
+    value_caches: Mutex<HashMap<String, ValueCache>>,
 }
 
 /// What is known of the server's absence.
@@ -93,12 +95,22 @@ impl Shared {
             current: Mutex::new(backend),
             outage: Mutex::default(),
             cache_bytes: Mutex::default(),
+            value_caches: Mutex::default(),
         }
     }
 
     /// What the cache of this table may take, if that was ever said.
     pub(crate) fn cache_bytes(&self, table: &str) -> Option<u64> {
         lock(&self.cache_bytes).get(table).copied()
+    }
+
+    /// What may be kept of this table's values, if that was ever said.
+    pub(crate) fn value_cache(&self, table: &str) -> Option<ValueCache> {
+        lock(&self.value_caches).get(table).copied()
+    }
+
+    pub(crate) fn keep_value_cache(&self, table: &str, cache: ValueCache) {
+        lock(&self.value_caches).insert(table.to_owned(), cache);
     }
 
     pub(crate) fn keep_cache_bytes(&self, table: &str, bytes: u64) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_index::{Access, CacheStats, EngineKind};
+use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{ErrorCode, TableInfo, ValueKind};
 
 use crate::attached::Working;
@@ -89,6 +89,20 @@ impl Table {
         self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_cache_bytes(bytes)?))
     }
 
+    /// Says what this process may keep of the table's values from now on, also in later epochs of the peers.
+    /// At first that is nothing. What is kept is coherent: a GET that it answers has no other answer than one
+    /// that asks the peers. A write of a value that any process keeps takes some ten milliseconds more. A
+    /// table that was dropped, or whose name leads elsewhere, may be read for eight milliseconds more.
+    ///
+    /// False if nothing of this table is kept, whatever is said: FlexKV's tables without replicas alone are.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_value_cache(&self, cache: ValueCache) -> Result<bool, OpenError> {
+        self.shared.keep_value_cache(self.name(), cache);
+        self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_value_cache(cache)))
+    }
+
     /// A session on this table for one thread, with queue pairs of its own.
     ///
     /// # Errors
@@ -146,6 +160,9 @@ impl Table {
         if got.is_alike(expected) {
             if let Some(bytes) = self.shared.cache_bytes(self.name()) {
                 open.set_cache_bytes(bytes)?;
+            }
+            if let Some(cache) = self.shared.value_cache(self.name()) {
+                open.set_value_cache(cache);
             }
             return Ok(open);
         }

@@ -145,7 +145,7 @@ pub use farsight_base::report::with_causes;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,
-    ReadError, WriteError,
+    ReadError, ValueCache, WriteError,
 };
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use farsight_client::{Access, CacheStats, EngineKind, OpenError};
+use farsight_client::{Access, CacheStats, EngineKind, OpenError, ValueCache};
 use farsight_protocol::{TableInfo, ValueKind};
 
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
@@ -91,6 +91,19 @@ impl<K: Key> Table<K> {
     /// [`OpenError`].
     pub fn set_cache_bytes(&self, bytes: u64) -> Result<bool, OpenError> {
         self.inner.set_cache_bytes(bytes)
+    }
+
+    /// Says what this process may keep of the table's values from now on. At first that is nothing. What is
+    /// kept is coherent: a GET that it answers has no other answer than one that asks the peers. A write of a
+    /// value that any process keeps takes some ten milliseconds more. A table that was dropped, or whose name
+    /// leads elsewhere, may be read for eight milliseconds more.
+    ///
+    /// False if nothing of this table is kept, whatever is said: FlexKV's tables without replicas alone are.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_value_cache(&self, cache: ValueCache) -> Result<bool, OpenError> {
+        self.inner.set_value_cache(cache)
     }
 
     /// A session for one thread.

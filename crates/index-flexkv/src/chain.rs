@@ -146,7 +146,8 @@ impl FlexSession {
         match (before.state(), found.state()) {
             (_, SlotState::Reserved(_) | SlotState::Corrupt) => Ok(()),
             (SlotState::Unused, SlotState::Live(object)) => {
-                self.help_insert(slot, (key, shard), Candidate { place, object }, (before, found)).await
+                let candidate = Candidate { place, object, sharing: found.sharing() };
+                self.help_insert(slot, (key, shard), candidate, (before, found)).await
             }
             _ => self.carry(slot, (key, shard), place, (before, found)).await,
         }
@@ -198,7 +199,7 @@ impl FlexSession {
         let mut left = Vec::new();
         at_tail.candidates(of, &mut left);
         for candidate in left {
-            let live = HashSlot::live(candidate.object);
+            let live = candidate.live();
             let is_emptied = buckets.word(of, candidate.place) == Some(live.emptied());
             #[cfg(injected)]
             let is_emptied = is_emptied && !injected::REMOVAL_LEFT_BEHIND.is_injected();

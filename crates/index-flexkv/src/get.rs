@@ -4,30 +4,40 @@
 //! [`crate::look`]. What does not end in these stages is looked up on its own.
 //!
 //! Protocol:
-//! 1. Look the addresses up.
-//! 2. Of a key with an address READ the slot's line and the object, of any other one both buckets.
+//! 1. Answer by a kept value, while its lease holds ([`crate::values`]). Look the other keys' addresses up.
+//! 2. Of a key with an address READ the slot's line and the object, of any other one both buckets. Beside
+//!    that READ the counters of nodes whose leases are over, if one of these keys is shared.
 //! 3. A slot has the remembered word: its object answers. It names another object that may be the key's, or
 //!    exactly one slot of the buckets does: READ that object. No slot of the buckets does: the key is absent.
+//!    That slot is shared: keep the value. It is not, and the key is read often: compare the slot with its
+//!    word, and swap it for the same, shared.
 //! 4. An object is the key's, of its slot's generation: it answers.
 //! 5. Look up what is left: keys with several candidates or in sealed buckets, or an object that was used
 //!    anew meanwhile.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use farsight_base::Line;
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_index::Answers;
-use farsight_layout::hash_index::{COMBINED_BUCKETS, Candidate, HashSlot};
+use farsight_layout::hash_index::{
+    CLOSINGS_LINES, COMBINED_BUCKETS, Candidate, HashSlot, Sharing, SlotState,
+};
 
 use crate::addresses::Address;
 #[cfg(injected)]
 use crate::injected;
 use crate::look::{Buckets, Looked, Object, identify, value_of};
 use crate::table::KeyLines;
+use crate::values::Store;
 use crate::{FlexError, FlexSession};
 
 /// GETs side by side.
 const GETS: usize = 64;
+/// The slot of a READ of a node's counters, behind those of keys.
+const CLOSINGS_SLOT: Slot = 2 * GETS;
 
 /// What a key waits for.
 #[derive(Clone, Copy)]
@@ -40,6 +50,8 @@ enum Awaited {
     Buckets,
     /// An object that may be its own.
     Object(Candidate),
+    /// Its slot, which has this word and shall be shared. It is answered.
+    Shared(Address),
     /// A look on its own.
     Look,
 }
@@ -49,6 +61,8 @@ enum Awaited {
 pub(crate) struct StagedGet {
     of: KeyLines,
     awaited: Awaited,
+    /// What the counter of its partition has reached, before anything was posted.
+    closings: u64,
 }
 
 /// The answers of a batch.
@@ -56,11 +70,12 @@ struct Answering<'a> {
     answers: &'a mut Answers,
     /// `None` if values have any length.
     fixed_bytes: Option<usize>,
+    /// Where values are kept, if they are.
+    store: Option<Arc<Store>>,
 }
 
 impl Answering<'_> {
-    fn answer(&mut self, index: usize, key: u64, version: u64, object: &[Line]) -> Result<(), FlexError> {
-        let value = value_of(object);
+    fn answer(&mut self, index: usize, key: u64, version: u64, value: &[u8]) -> Result<(), FlexError> {
         match self.fixed_bytes {
             None => self.answers.set_value(index, version, value),
             Some(max_bytes) if value.len() != max_bytes => {
@@ -99,13 +114,24 @@ impl FlexSession {
         }
         self.count(|counters| counters.gets += keys.len() as u64);
         let until = self.believed_until(queues[0].now())?;
-        let mut answering = Answering { answers, fixed_bytes };
+        // Replicas follow one after the other: none of them has a slot to be closed for all.
+        let store = self.values.store().filter(|_| !self.table.has_replicas());
+        let mut answering = Answering { answers, fixed_bytes, store };
         let mut staged = self.buffers.staged.lend();
         for (number, keys) in keys.chunks(GETS).enumerate() {
             let first = number * GETS;
             self.stage(keys, &mut staged);
-            self.post_looks(queues, keys, &mut staged);
+            let now = answering.store.is_some().then(|| queues[0].now());
+            if let Some(now) = now
+                && self.answer_kept(now, (first, keys), &mut staged, &mut answering)? == keys.len()
+            {
+                continue;
+            }
+            let renewed = self.post_looks(queues, keys, &mut staged, now);
             ring(queues)?;
+            if let Some(now) = now {
+                self.take_closings(queues, now, renewed)?;
+            }
             self.take_looks(queues, (first, keys), &mut staged, &mut answering)?;
             ring(queues)?;
             self.take_objects(queues, (first, keys), &mut staged, &mut answering)?;
@@ -122,13 +148,55 @@ impl FlexSession {
         staged.extend(keys.iter().map(|key| {
             let of = self.table.lines_of(&key.to_le_bytes());
             sets.prefetch(of.hash);
-            StagedGet { of, awaited: Awaited::Buckets }
+            StagedGet { of, awaited: Awaited::Buckets, closings: 0 }
         }));
     }
 
-    /// Posts what says where the keys are.
-    fn post_looks<Q: QueuePair>(&self, queues: &mut [Q], keys: &[u64], staged: &mut [StagedGet]) {
+    /// Answers keys whose values are kept, where the lease holds `now`: how many.
+    fn answer_kept(
+        &self,
+        now: MonotonicNs,
+        (first, keys): (usize, &[u64]),
+        staged: &mut [StagedGet],
+        answering: &mut Answering<'_>,
+    ) -> Result<usize, FlexError> {
+        let Some(store) = answering.store.clone() else { return Ok(0) };
+        let mut hits = 0;
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
+            let of = staged.of;
+            let lease = self.values.lease(self.table.tail(of.shard).node);
+            let holds = lease.holds(now);
+            staged.closings =
+                lease.closings(self.table.shape(of.shard).closings_counter(of.hash.partition()));
+            let mut answered = Ok(());
+            let is_kept = holds
+                && store.give(of.hash, *key, staged.closings, |version, value| {
+                    answered = answering.answer(first + index, *key, version, value);
+                });
+            answered?;
+            if is_kept {
+                staged.awaited = Awaited::Nothing;
+                hits += 1;
+            }
+        }
+        self.count(|counters| counters.value_hits += hits as u64);
+        Ok(hits)
+    }
+
+    /// Posts what says where the keys are. Where values are kept, it posts READs of counters, too: of the
+    /// nodes that it returns, by their bits.
+    fn post_looks<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        keys: &[u64],
+        staged: &mut [StagedGet],
+        keeping: Option<MonotonicNs>,
+    ) -> u64 {
+        let mut renewed = 0;
+        for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
+            if matches!(staged.awaited, Awaited::Nothing) {
+                continue;
+            }
             let ([first, second], of) = (slots(index), staged.of);
             let tail = self.table.tail(of.shard);
             let queue = &mut queues[tail.node];
@@ -144,7 +212,32 @@ impl FlexSession {
             queue.post_read(first, tail.index_address(address.place.line), 1, ReadMode::Plain);
             queue.post_read(second, at, candidate.object.place.lines.into(), ReadMode::Plain);
             staged.awaited = Awaited::Recalled(address, candidate);
+            let is_over = |now| !self.values.lease(tail.node).holds(now);
+            if candidate.sharing == Sharing::Shared
+                && renewed >> tail.node & 1 == 0
+                && keeping.is_some_and(is_over)
+            {
+                renewed |= 1 << tail.node;
+                let from = tail.index_address(self.table.shape(of.shard).closings_line());
+                queue.post_read(CLOSINGS_SLOT, from, CLOSINGS_LINES, ReadMode::Plain);
+            }
         }
+        renewed
+    }
+
+    /// Takes what counters say that were READ behind `now`, and so renews leases.
+    fn take_closings<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        now: MonotonicNs,
+        renewed: u64,
+    ) -> Result<(), FlexError> {
+        for (node, queue) in queues.iter_mut().enumerate().filter(|(node, _)| renewed >> node & 1 == 1) {
+            let mut lines = [Line::ZERO; CLOSINGS_LINES];
+            queue.take_read(CLOSINGS_SLOT, &mut lines)?;
+            self.values.lease(node).renew(now, &lines);
+        }
+        Ok(())
     }
 
     /// Takes that, answers what is known by it, and posts READs of objects.
@@ -162,10 +255,16 @@ impl FlexSession {
             staged.awaited = match staged.awaited {
                 Awaited::Recalled(address, candidate) => {
                     let place = (index, first + index);
-                    self.take_recalled(queue, place, (*key, of), (address, candidate), answering)?
+                    self.take_recalled(queue, place, (*key, *staged), (address, candidate), answering)?
                 }
-                _ => self.take_buckets(queue, index, of)?,
+                Awaited::Buckets => self.take_buckets(queue, index, of)?,
+                answered => answered,
             };
+            if let Awaited::Shared(address) = staged.awaited {
+                let [before, after] =
+                    [Sharing::Unshared, Sharing::Shared].map(|sharing| in_(address, sharing));
+                queue.post_compare_swap(slots(index)[0], tail.slot_address(address.place), before.0, after.0);
+            }
             let Awaited::Object(Candidate { object, .. }) = staged.awaited else { continue };
             if self.table.has_object(of.shard, object.place) {
                 let at = tail.object_address(object.place);
@@ -183,12 +282,15 @@ impl FlexSession {
         &self,
         queue: &mut Q,
         index: (usize, usize),
-        (key, of): (u64, KeyLines),
+        (key, StagedGet { of, closings, .. }): (u64, StagedGet),
         (address, candidate): (Address, Candidate),
         answering: &mut Answering<'_>,
     ) -> Result<Awaited, FlexError> {
         let now = take_slot(queue, index.0, address)?;
-        if now != address.word {
+        if !now.is_alike(address.word) {
+            if let Some(store) = &answering.store {
+                store.note_write(of.hash);
+            }
             self.forget(key, of, address.word);
             // Another object there may be the key's. If it is not, the buckets tell.
             let named = self.named(of, address.place, now).map(|(candidate, _)| candidate);
@@ -200,7 +302,26 @@ impl FlexSession {
             return Ok(Awaited::Look);
         };
         self.count(|counters| counters.address_hits += 1);
-        answering.answer(index.1, key, version, lines)?;
+        let value = value_of(lines);
+        answering.answer(index.1, key, version, value)?;
+        let Some(store) = &answering.store else { return Ok(Awaited::Nothing) };
+        let is_wanted = store.note_read(of.hash);
+        let address = Address { word: now, version, ..address };
+        let sharing = now.sharing();
+        #[cfg(injected)]
+        let sharing = if sharing == Sharing::Closing && injected::CLOSING_KEPT.is_injected() {
+            Sharing::Shared
+        } else {
+            sharing
+        };
+        match sharing {
+            Sharing::Unshared if is_wanted => return Ok(Awaited::Shared(address)),
+            Sharing::Shared => {
+                store.keep(of.hash, key, closings, (version, value));
+                self.remember(key, of, address.place, now, version);
+            }
+            Sharing::Unshared | Sharing::Closing => {}
+        }
         Ok(Awaited::Nothing)
     }
 
@@ -237,14 +358,22 @@ impl FlexSession {
     ) -> Result<(), FlexError> {
         let mut object = self.object_buffer();
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
-            let Awaited::Object(candidate) = staged.awaited else { continue };
             let queue = &mut queues[self.table.tail(staged.of.shard).node];
+            if let Awaited::Shared(address) = staged.awaited {
+                let found = HashSlot(queue.take_word(slots(index)[0])?);
+                // It is shared by now, or others have it already, or they have closed it.
+                let word = if found == address.word { in_(address, Sharing::Shared) } else { found };
+                if word.is_alike(address.word) {
+                    self.remember(*key, staged.of, address.place, word, address.version);
+                }
+                staged.awaited = Awaited::Nothing;
+            }
+            let Awaited::Object(candidate) = staged.awaited else { continue };
             let lines = take_object(queue, slots(index)[0], candidate, &mut object)?;
             staged.awaited = match identify(*key, candidate.object.place.generation, lines) {
                 Object::OfKey(version) => {
-                    let word = HashSlot::live(candidate.object);
-                    self.remember(*key, staged.of, candidate.place, word, version);
-                    answering.answer(first + index, *key, version, lines)?;
+                    self.remember(*key, staged.of, candidate.place, candidate.live(), version);
+                    answering.answer(first + index, *key, version, value_of(lines))?;
                     Awaited::Nothing
                 }
                 Object::OfOther | Object::Stale(_) => Awaited::Look,
@@ -270,7 +399,7 @@ impl FlexSession {
         self.run(queues, GETS, rest.iter().copied(), &async |slot, index: usize| {
             let mut object = self.object_buffer();
             if let Looked::Present { version, .. } = self.look(&slot, keys[index], &mut object).await? {
-                answering.borrow_mut().answer(first + index, keys[index], version, &object)?;
+                answering.borrow_mut().answer(first + index, keys[index], version, value_of(&object))?;
             }
             Ok(())
         })
@@ -279,9 +408,18 @@ impl FlexSession {
 
 /// Sends what was posted, and waits until it is complete.
 pub(crate) fn ring<Q: QueuePair>(queues: &mut [Q]) -> Result<(), FabricError> {
-    // Each before any is waited for: one round trip for all nodes.
-    queues.iter_mut().try_for_each(Q::doorbell)?;
-    queues.iter_mut().try_for_each(Q::drain)
+    // Each before any is waited for: one round trip for all nodes. All of them, also if one fails: what a
+    // queue was left with the next batch would find there.
+    let rung = queues.iter_mut().map(Q::doorbell).fold(Ok(()), Result::and);
+    queues.iter_mut().map(Q::drain).fold(rung, Result::and)
+}
+
+/// The word of an address, so shared.
+fn in_(address: Address, sharing: Sharing) -> HashSlot {
+    match address.word.state() {
+        SlotState::Live(object) => HashSlot::live_in(object, sharing),
+        _ => address.word,
+    }
 }
 
 /// The word of a slot whose line was READ.

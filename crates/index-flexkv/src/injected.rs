@@ -37,6 +37,16 @@ farsight_base::bugs! {
     REMOVAL_LEFT_BEHIND = "RemovalLeftBehind";
     /// What was read is believed for ever.
     READS_BELIEVED = "ReadsBelieved";
+    /// A writer replaces a shared value without closing it.
+    SHARED_NOT_CLOSED = "SharedNotClosed";
+    /// A writer that has closed a slot does not count that.
+    CLOSING_NOT_COUNTED = "ClosingNotCounted";
+    /// A value whose slot is closing begins to be kept.
+    CLOSING_KEPT = "ClosingKept";
+    /// Kept values are given out when the lease is over.
+    LEASE_OUTLIVED = "LeaseOutlived";
+    /// A split does not wait for leases on what it has sealed.
+    SEALED_UNAWAITED = "SealedUnawaited";
     /// The head names an object beside the WRITEs that bring it to the replicas.
     NAMED_BEFORE_REPLICAS = "NamedBeforeReplicas";
 }

@@ -21,6 +21,9 @@
 //! A key that was seen lately takes fewer steps: its address is remembered ([`addresses`]) and compared with
 //! its slot, by the same verbs that use it ([`recall`]).
 //!
+//! A compute node may keep values, and give them out without a verb ([`values`]). Who replaces one waits
+//! until nobody does so any more ([`closing`]).
+//!
 //! What a compute node leaves that ends between any two steps: an object that no slot names, or a slot that
 //! is reserved. Its node finds both, and frees them.
 
@@ -28,6 +31,7 @@
 
 mod addresses;
 mod chain;
+mod closing;
 mod combine;
 mod directory;
 mod engine;
@@ -48,6 +52,7 @@ mod settle;
 mod split;
 mod stock;
 mod table;
+mod values;
 mod versions;
 mod write;
 
@@ -58,3 +63,4 @@ pub use proxied::{ProxyCalls, ProxyFailure};
 pub use session::FlexSession;
 pub use stock::{CallResult, ObjectCalls, Stock};
 pub use table::{FlexNode, FlexTable, UnsoundTable};
+pub use values::Values;

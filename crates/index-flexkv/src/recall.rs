@@ -22,7 +22,7 @@
 use farsight_base::{Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace, SlotState};
+use farsight_layout::hash_index::{Candidate, HashSlot, Sharing, SlotPlace, SlotState};
 use farsight_protocol::WriteOutcome;
 
 use crate::addresses::Address;
@@ -67,12 +67,13 @@ impl FlexSession {
         let now = HashSlot(bucket[0].0[1 + usize::from(place.slot)]);
         #[cfg(injected)]
         let now = if injected::SLOT_NOT_COMPARED.is_injected() { word } else { now };
-        if now == word {
+        if now.is_alike(word) {
             // An object that is not the slot's any more is used anew: the buckets tell.
             let generation = candidate.object.place.generation;
             let Object::OfKey(version) = identify(key, generation, object) else { return Ok(None) };
             self.count(|counters| counters.address_hits += 1);
-            return Ok(Some(Looked::Present { found: candidate, version }));
+            let found = Candidate { sharing: now.sharing(), ..candidate };
+            return Ok(Some(Looked::Present { found, version }));
         }
         self.forget(key, of, word);
         let Some((found, _)) = self.named(of, place, now) else { return Ok(None) };
@@ -96,7 +97,8 @@ impl FlexSession {
         Ok(self.end_replacement((key, of), object, address, swap, is_swapped))
     }
 
-    /// What a replacement by an address replaces, and by which word; `None` if the address is of no use.
+    /// What a replacement by an address replaces, and by which word; `None` if the address is of no use, or
+    /// somebody may keep the value.
     pub(crate) fn begin_replacement(
         &self,
         (key, of): (u64, KeyLines),
@@ -104,6 +106,12 @@ impl FlexSession {
         Address { place, word, .. }: Address,
     ) -> Option<(Candidate, HashSlot)> {
         let (before, _) = self.named(of, place, word)?;
+        let is_kept = before.sharing != Sharing::Unshared;
+        #[cfg(injected)]
+        let is_kept = is_kept && !injected::SHARED_NOT_CLOSED.is_injected();
+        if is_kept {
+            return None;
+        }
         #[cfg(injected)]
         if injected::FREED_BEFORE_REPLACED.is_injected() {
             self.note_freed(of.shard, before.object.place);
@@ -167,7 +175,8 @@ impl FlexSession {
     ) -> Option<(Candidate, RemoteAddress)> {
         let SlotState::Live(object) = word.state() else { return None };
         let is_one = object.fingerprint == of.fingerprint && self.table.has_object(of.shard, object.place);
-        is_one.then(|| (Candidate { place, object }, self.table.tail(of.shard).object_address(object.place)))
+        let candidate = Candidate { place, object, sharing: word.sharing() };
+        is_one.then(|| (candidate, self.table.tail(of.shard).object_address(object.place)))
     }
 
     /// What is remembered of a key, in the subtable that it is of by now. A split has left it at its place
@@ -190,7 +199,7 @@ impl FlexSession {
 
     /// A pair that was found, remembered.
     pub(crate) fn present(&self, key: u64, of: KeyLines, found: Candidate, version: u64) -> Looked {
-        self.remember(key, of, found.place, HashSlot::live(found.object), version);
+        self.remember(key, of, found.place, found.live(), version);
         Looked::Present { found, version }
     }
 }

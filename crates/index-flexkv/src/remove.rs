@@ -5,7 +5,7 @@
 //! the reservation was there when the remover looked for reservations, behind that change. Then the insert
 //! lost it, and begins anew.
 //!
-//! Protocol, once the pair was found:
+//! Protocol, once the pair was found and nobody gives it out any more ([`crate::closing`]):
 //! 1. Compare the overflow's version with what was read, and swap it for the removed one, if it is less.
 //! 2. READ both buckets again: in the same batch, where a READ executes behind the atomics before it
 //!    ([`read_after_atomic`](farsight_fabric::Guarantees::read_after_atomic)).
@@ -39,7 +39,7 @@ impl FlexSession {
         buckets: &mut Buckets,
         (found, version): (Candidate, u64),
     ) -> Result<Option<WriteOutcome>, FlexError> {
-        let expected = HashSlot::live(found.object);
+        let expected = found.live();
         self.note_removed(slot, of, buckets, (found.place, version)).await?;
         self.clear_reserved(slot, of, buckets).await?;
         if !self.change(slot, of, found.place, (expected, expected.emptied())).await? {

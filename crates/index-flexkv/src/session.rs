@@ -10,7 +10,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::{Counters, Kept, OldValues, Writes, distinct};
-use farsight_layout::hash_index::Candidate;
+use farsight_layout::hash_index::{Candidate, KeyHash};
 use farsight_protocol::{Operand, ValueKind, WriteOutcome};
 
 use crate::addresses::HeldAddresses;
@@ -19,7 +19,7 @@ use crate::get::StagedGet;
 use crate::injected;
 use crate::versions::Versions;
 use crate::write::Write;
-use crate::{Addresses, FlexError, FlexTable, ObjectCalls, ProxyCalls, Stock};
+use crate::{Addresses, FlexError, FlexTable, ObjectCalls, ProxyCalls, Stock, Values};
 
 /// Writes side by side.
 const WRITES: usize = 32;
@@ -32,6 +32,7 @@ pub struct FlexSession {
     pub(crate) table: FlexTable,
     pub(crate) stock: Arc<Stock>,
     pub(crate) addresses: RefCell<HeldAddresses>,
+    pub(crate) values: Arc<Values>,
     pub(crate) calls: Box<dyn ObjectCalls>,
     /// Compute nodes that write for this one; none where it executes each write itself.
     pub(crate) proxies: Option<Box<dyn ProxyCalls>>,
@@ -80,11 +81,11 @@ pub(crate) type Done = (Option<Written>, Vec<u8>);
 
 impl FlexSession {
     /// A session, whose pauses are drawn from `seed`. What `proxies` write for it goes to them. It shares
-    /// stock and addresses with the others of its compute node.
+    /// stock, addresses and values with the others of its compute node.
     #[must_use]
     pub fn new(
         table: FlexTable,
-        (stock, addresses): (Arc<Stock>, Arc<Addresses>),
+        (stock, addresses, values): (Arc<Stock>, Arc<Addresses>, Arc<Values>),
         calls: Box<dyn ObjectCalls>,
         proxies: Option<Box<dyn ProxyCalls>>,
         seed: u64,
@@ -94,6 +95,7 @@ impl FlexSession {
             table,
             stock,
             addresses: RefCell::new(HeldAddresses::new(addresses)),
+            values,
             calls,
             proxies,
             until: RefCell::default(),
@@ -129,8 +131,18 @@ impl FlexSession {
         old_values: &mut OldValues,
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
+        let first = outcomes.len();
         if !self.write_proxied(queues, writes, outcomes) {
             self.write_here(queues, writes, outcomes, old_values);
+        }
+        if let Some(store) = self.values.store() {
+            let replaces = |written: &Written| {
+                matches!(written, Ok(WriteOutcome::Replaced(_) | WriteOutcome::Removed(_)))
+            };
+            let written = writes.keys.iter().zip(&outcomes[first..]);
+            for (key, _) in written.filter(|(_, written)| replaces(written)) {
+                store.note_write(KeyHash::of(&key.to_le_bytes()));
+            }
         }
     }
 

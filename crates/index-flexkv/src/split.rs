@@ -14,6 +14,7 @@
 //!    and nothing depends on it. Somebody else has some: wait, look at the directory, ask again.
 //! 3. READ the subtable. Compare each slot with its word, and swap it for the same, *sealed*. A slot that was
 //!    reserved is dropped: its writer begins anew. Another word came first: seal that one.
+//!    Somebody may keep the value of one of them: wait until he does not give it out ([`crate::closing`]).
 //! 4. READ the subtable again: slots, and the versions that were removed. READ the objects, whose keys tell
 //!    the halves apart.
 //! 5. WRITE the halves into the units: live slots at their places, removed versions in both.
@@ -152,6 +153,12 @@ impl FlexSession {
         let mut lines = vec![Line::ZERO; shape.buckets().lines() as usize];
         let first_line = shape.unit_line(of.subtable.unit());
         self.seal(slot, (key, of), first_line, &mut lines).await?;
+        let was_shared = slots_of(first_line, &lines).any(|(_, word)| word.was_shared());
+        #[cfg(injected)]
+        let was_shared = was_shared && !injected::SEALED_UNAWAITED.is_injected();
+        if was_shared {
+            self.await_leases(slot, of).await?;
+        }
         let in_halves = self.halves_of(slot, of, first_line, &lines).await?;
         #[cfg(injected)]
         if injected::PUBLISHED_BEFORE_HALVES.is_injected() {

@@ -8,6 +8,7 @@ use farsight_base::{RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_layout::hash_index::{IndexShape, IndexTooSmall, KeyHash, ObjectPlace, SlotPlace, Subtable};
 use farsight_protocol::ValueKind;
 
+use crate::Values;
 use crate::directory::Directories;
 
 /// Bytes of a line.
@@ -169,8 +170,20 @@ impl FlexTable {
     }
 
     /// True if pairs are, or were, on several nodes.
-    pub(crate) fn has_replicas(&self) -> bool {
+    #[must_use]
+    pub fn has_replicas(&self) -> bool {
         self.shards.iter().any(|shard| shard.chain.len() > 1 || shard.is_shortened)
+    }
+
+    /// Nodes that are there: as many as a session has queue pairs.
+    fn nodes(&self) -> usize {
+        self.shards.iter().flat_map(|shard| &shard.chain).map(|at| at.node + 1).max().unwrap_or(0)
+    }
+
+    /// What a compute node keeps of its values: nothing yet.
+    #[must_use]
+    pub fn no_values(&self) -> Values {
+        Values::new(self.nodes(), self.values)
     }
 
     /// True if pairs of a shard are on several nodes.

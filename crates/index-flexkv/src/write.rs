@@ -158,16 +158,17 @@ impl FlexSession {
             Looked::Present { version, .. } => Some(HeldPair { version, value: value_of(lines) }),
         };
         check_integer(&write, held)?;
-        let value = match decide_parts(write.operation, write.operand, held) {
+        let decision = match decide_parts(write.operation, write.operand, held) {
             Decision::Leave(outcome) => return Ok(Attempt::Done(outcome)),
-            Decision::Remove => {
-                let Looked::Present { found, version } = looked else {
-                    unreachable!("a key that is absent is not removed")
-                };
-                let removed = self.remove(slot, (key, of), buckets, (found, version)).await?;
-                return Ok(removed.map_or(Attempt::Again, Attempt::Done));
-            }
-            Decision::Store(value) => value,
+            decision => decision,
+        };
+        let Some(looked) = self.close(slot, of, looked).await? else { return Ok(Attempt::Again) };
+        let Decision::Store(value) = decision else {
+            let Looked::Present { found, version } = looked else {
+                unreachable!("a key that is absent is not removed")
+            };
+            let removed = self.remove(slot, (key, of), buckets, (found, version)).await?;
+            return Ok(removed.map_or(Attempt::Again, Attempt::Done));
         };
         let last = held.map_or_else(|| buckets.removed_version(of), |held| held.version);
         object.has_looked |= held.is_none();
@@ -183,7 +184,7 @@ impl FlexSession {
             }
             Looked::Present { found, .. } => {
                 let new = HashSlot::live(object.reference(&key.to_le_bytes()));
-                let expected = HashSlot::live(found.object);
+                let expected = found.live();
                 #[cfg(injected)]
                 if injected::FREED_BEFORE_REPLACED.is_injected() {
                     self.note_freed(of.shard, found.object.place);

@@ -23,6 +23,10 @@ pub struct Counters {
     pub sub_models_fetched: u64,
     /// Operations whose key's address the cache had, and it still held.
     pub address_hits: u64,
+    /// GETs answered by values that this process keeps, without a verb.
+    pub value_hits: u64,
+    /// Writes, and splits, that waited until nobody gave out a value that was kept.
+    pub closings: u64,
 }
 
 impl AddAssign for Counters {
@@ -36,5 +40,7 @@ impl AddAssign for Counters {
         self.fallbacks += other.fallbacks;
         self.sub_models_fetched += other.sub_models_fetched;
         self.address_hits += other.address_hits;
+        self.value_hits += other.value_hits;
+        self.closings += other.closings;
     }
 }

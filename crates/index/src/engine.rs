@@ -204,9 +204,29 @@ pub struct CacheStats {
     pub model_bytes: u64,
     /// Bytes of the tables that translate a model's answer to a leaf.
     pub table_bytes: u64,
+    /// Bytes of values that are kept, with what says how often keys are read.
+    pub value_bytes: u64,
     /// Bytes of memory that the process gives for all of it. They include what is free, what stands ready,
     /// and what sessions hold that have not taken up the newest yet.
     pub memory_bytes: u64,
+}
+
+/// What a process may keep of a table's values, to answer GETs without a verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueCache {
+    /// Bytes of memory; zero: nothing is kept.
+    pub bytes: u64,
+    /// A value is kept once its key was read so many times as often as it was written. A write of a value
+    /// that anybody keeps takes some ten milliseconds, and a GET of it saves a round trip.
+    pub reads_a_write: u32,
+}
+
+impl ValueCache {
+    /// So many bytes, for keys that are read 256 times as often as they are written.
+    #[must_use]
+    pub const fn of_bytes(bytes: u64) -> Self {
+        Self { bytes, reads_a_write: 256 }
+    }
 }
 
 impl AddAssign for CacheStats {
@@ -217,6 +237,7 @@ impl AddAssign for CacheStats {
         self.sub_models_filled += other.sub_models_filled;
         self.model_bytes += other.model_bytes;
         self.table_bytes += other.table_bytes;
+        self.value_bytes += other.value_bytes;
         self.memory_bytes += other.memory_bytes;
     }
 }

@@ -28,7 +28,7 @@ pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_pa
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{
-    Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, Writes, leaves_calls_unknown,
+    Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, ValueCache, Writes, leaves_calls_unknown,
 };
 pub use farsight_protocol::Direction;
 pub use gather::{distinct, gather};

@@ -17,6 +17,9 @@
 //! A subtable that is split keeps its words for good, *sealed*: no writer expects them. Its halves have each
 //! slot at the place that it had, so the bits that choose buckets choose the same ones again.
 //!
+//! A live slot says whether compute nodes may keep its value: not yet, they may, or not any more
+//! ([`Sharing`]). Counters behind the directories say how often that ended, by partitions.
+//!
 //! Nothing here says who may write a slot: that is the protocol's.
 
 mod bucket;
@@ -29,7 +32,7 @@ pub use bucket::{BucketFault, BucketHeader, Candidate, CombinedBucket, SlotPlace
 pub use directory::{DIRECTORY_LINES, DIRECTORY_UNIT_BITS, DIRECTORY_WORDS, Halves, Subtable};
 pub use place::{BucketCount, BucketCountError, KeyHash, KeyPlaces};
 pub use shape::{IndexShape, IndexTooSmall};
-pub use slot::{HashSlot, ObjectPlace, ObjectRef, SlotState};
+pub use slot::{HashSlot, ObjectPlace, ObjectRef, Sharing, SlotState};
 
 /// Bits of a key's hash that choose its partition, the highest.
 pub const HASH_PARTITION_BITS: u32 = 10;
@@ -39,6 +42,10 @@ pub const HASH_SPLIT_BITS: u32 = 6;
 pub const HASH_BUCKET_BITS: u32 = 24;
 /// Partitions of a table.
 pub const HASH_PARTITIONS: usize = 1 << HASH_PARTITION_BITS;
+/// Lines of counters behind the directories of a node's partitions.
+pub const CLOSINGS_LINES: usize = 8;
+/// Counters in those.
+pub const CLOSINGS: usize = CLOSINGS_LINES * farsight_base::WORDS_PER_LINE;
 
 /// Slots of a bucket: its line less the header.
 pub const BUCKET_SLOTS: usize = 7;
@@ -61,7 +68,9 @@ pub const OBJECT_LINES_MAX: u8 = 254;
 /// Bits of a slot that hold the object's offset in lines.
 pub const OBJECT_OFFSET_BITS: u32 = 32;
 /// Bits of a slot that hold the generation of the object's memory.
-pub const OBJECT_GENERATION_BITS: u32 = 14;
+pub const OBJECT_GENERATION_BITS: u32 = 13;
+/// Bit of a slot that says that compute nodes may keep the value.
+pub const SLOT_SHARED_BIT: u32 = 61;
 /// Bit of a slot that says that a writer has it, or with the next one that it is sealed.
 pub const SLOT_RESERVED_BIT: u32 = 62;
 /// Bit of a slot that says that there is an object.

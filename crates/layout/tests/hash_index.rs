@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use farsight_base::Line;
 use farsight_layout::hash_index::{
-    BUCKET_SLOTS, BucketCount, BucketCountError, BucketFault, BucketHeader, COMBINED_BUCKETS, CombinedBucket,
-    DIRECTORY_LINES, DIRECTORY_WORDS, HASH_PARTITION_BITS, HASH_PARTITIONS, HASH_PLACES, HASH_SPLIT_BITS,
-    Halves, HashSlot, IndexShape, KeyHash, ObjectPlace, ObjectRef, SlotPlace, SlotState,
+    BUCKET_SLOTS, BucketCount, BucketCountError, BucketFault, BucketHeader, CLOSINGS, CLOSINGS_LINES,
+    COMBINED_BUCKETS, CombinedBucket, DIRECTORY_LINES, DIRECTORY_WORDS, HASH_PARTITION_BITS, HASH_PARTITIONS,
+    HASH_PLACES, HASH_SPLIT_BITS, Halves, HashSlot, IndexShape, KeyHash, ObjectPlace, ObjectRef, Sharing,
+    SlotPlace, SlotState,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -115,9 +116,14 @@ proptest! {
         match HashSlot(word).state() {
             SlotState::Unused => prop_assert_eq!(HashSlot(word).emptied(), HashSlot(word)),
             SlotState::Reserved(object) => prop_assert_eq!(HashSlot::reserved(object), HashSlot(word)),
-            SlotState::Live(object) => prop_assert_eq!(HashSlot::live(object), HashSlot(word)),
+            SlotState::Live(object) => {
+                prop_assert_eq!(HashSlot::live_in(object, HashSlot(word).sharing()), HashSlot(word));
+                prop_assert!(HashSlot(word).is_alike(HashSlot::live(object)));
+            }
             SlotState::Sealed(Some(object)) => {
-                prop_assert_eq!(HashSlot::live(object).sealed(), HashSlot(word));
+                let was_shared = HashSlot(word).was_shared();
+                let sharing = if was_shared { Sharing::Shared } else { Sharing::Unshared };
+                prop_assert_eq!(HashSlot::live_in(object, sharing).sealed(), HashSlot(word));
             }
             SlotState::Sealed(None) => prop_assert_eq!(HashSlot::default().sealed(), HashSlot(word)),
             SlotState::Corrupt => prop_assert_ne!(word, 0),
@@ -234,11 +240,11 @@ fn buckets_of_zeros_are_anyones() {
 
 #[test]
 fn places_come_back_from_slots() {
-    let place = ObjectPlace { offset_lines: u32::MAX, lines: 254, generation: (1 << 14) - 1 };
+    let place = ObjectPlace { offset_lines: u32::MAX, lines: 254, generation: (1 << 13) - 1 };
     let object = ObjectRef::new(b"key", place);
     assert_eq!(HashSlot::live(object).state(), SlotState::Live(object));
     assert_eq!(HashSlot::reserved(object).state(), SlotState::Reserved(object));
-    for other in [(0, 1), (255, 1), (1, 0), (1, 1 << 14)] {
+    for other in [(0, 1), (255, 1), (1, 0), (1, 1 << 13)] {
         assert!(!ObjectPlace { offset_lines: 0, lines: other.0, generation: other.1 }.is_sound());
     }
     assert_eq!(HashSlot::live(object).sealed().state(), SlotState::Sealed(Some(object)));
@@ -249,20 +255,45 @@ fn places_come_back_from_slots() {
     assert_eq!(HashSlot(1 << 63).state(), SlotState::Corrupt, "an object without lines");
 }
 
+/// The words of a pair's slot until it is another's: each is another word, and is live, sealed or empty.
+#[test]
+fn a_shared_slot_is_live_until_it_is_closed_and_swapped() {
+    let object = object(b"key", 9);
+    let of = |sharing| HashSlot::live_in(object, sharing);
+    let words = [Sharing::Unshared, Sharing::Shared, Sharing::Closing].map(of);
+    assert_eq!(words[0], HashSlot::live(object));
+    assert_eq!(words.map(HashSlot::sharing), [Sharing::Unshared, Sharing::Shared, Sharing::Closing]);
+    assert_eq!(BTreeSet::from(words.map(|word| word.0)).len(), 3);
+    for word in words {
+        assert_eq!((word.state(), word.emptied()), (SlotState::Live(object), words[0].emptied()));
+        assert_eq!(word.sealed().state(), SlotState::Sealed(Some(object)));
+        assert_eq!((word.sealed().was_shared(), word.was_shared()), (word != words[0], false));
+        assert_eq!(word.sealed().sharing(), Sharing::Unshared, "nobody closes what is sealed");
+        assert!(word.is_alike(words[1]) && !word.is_alike(word.sealed()) && !word.is_alike(word.emptied()));
+    }
+    assert_eq!(words[0].emptied().state(), SlotState::Unused);
+    let other = HashSlot::live_in(self::object(b"key", 10), Sharing::Shared);
+    assert!(!words[1].is_alike(other) && HashSlot::default().is_alike(HashSlot::default()));
+    assert_eq!(HashSlot(words[0].emptied().0 | 1 << 61).state(), SlotState::Corrupt);
+}
+
 #[test]
 fn every_unit_is_within_its_region_and_overlaps_no_other() {
-    for (nodes, lines) in [(1, 11_267), (3, 342 * 11 + 2), (3, 1 << 24), (16, 10_000), (1, u64::MAX)] {
+    for (nodes, lines) in [(1, 11_276), (3, 342 * 11 + 9), (3, 1 << 24), (16, 10_000), (1, u64::MAX)] {
         let shape = IndexShape::new(nodes, lines).expect("room");
         let unit_lines = shape.buckets().lines();
         assert_eq!(shape.unit_line(0) % 3, 0, "a group begins there");
         assert_eq!(shape.unit_line(1) - shape.unit_line(0), unit_lines);
         let end = u64::from(shape.unit_line(shape.units() - 1)) + u64::from(unit_lines);
         assert!(end <= lines.min(u32::MAX.into()) && shape.units() >= shape.partitions());
+        let closings = shape.closings_line() as usize;
+        assert!(closings + CLOSINGS_LINES <= shape.unit_line(0) as usize);
         let mut taken = vec![BTreeSet::new(); nodes];
         for partition in 0..HASH_PARTITIONS {
             let hash = KeyHash((partition as u64) << 54);
             let (root, directory) = (shape.root(partition), shape.directory_line(partition));
-            assert!(directory as usize + DIRECTORY_LINES <= shape.unit_line(0) as usize);
+            assert!(directory as usize + DIRECTORY_LINES <= closings);
+            assert!(shape.closings_counter(partition) < CLOSINGS);
             assert!(taken[shape.node_of(hash)].insert((directory, root.unit())));
         }
     }

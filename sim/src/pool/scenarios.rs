@@ -40,6 +40,13 @@ const STALLS: [Choice; 3] = [
     (Fault::SlowVerb, 1_500, 1_500_000_000),
     (Fault::SlowCall, 300, 1_500_000_000),
 ];
+/// What lasts longer than leases on values: compute nodes that stop, verbs that are late, and clocks that run
+/// a tenth too fast or too slow. None leaps: a writer that waits counts on its own.
+const VALUE_LEASES: [Choice; 3] = [
+    (Fault::PausedClient, 150, 40_000_000),
+    (Fault::SlowVerb, 100, 40_000_000),
+    (Fault::DriftingClock, 50, 0),
+];
 /// What strikes the network: for less time than a card repeats, or for more.
 const NETWORK: [Choice; 6] = [
     (Fault::CutServer, 8_000, 8_000_000),
@@ -103,6 +110,7 @@ impl Scenario {
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
+            reads_a_write: None,
             replicas: 1,
             loses_node: false,
         };
@@ -129,6 +137,7 @@ impl Scenario {
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
             hashed_bytes: HASHED_BYTES,
+            reads_a_write: None,
             replicas: 1,
             loses_node: false,
         };
@@ -147,6 +156,7 @@ impl Scenario {
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
+            reads_a_write: None,
             replicas: 1,
             loses_node: false,
         };
@@ -230,6 +240,41 @@ impl Scenario {
             writes_percent: 60,
             rests_one_in: Some(RESTS_ONE_IN),
             pool: plain.pool.map(|shape| PoolShape { proxies, ..shape }),
+            ..plain
+        }
+    }
+
+    /// Compute nodes keep values of few keys, under all that strikes compute nodes. In a part of these, most
+    /// writes are conditional, the index is split, or compute nodes serve.
+    pub(crate) fn hashed_cached(seed: u64) -> Self {
+        let name = "hashed-cached";
+        let special: &[Choice] =
+            [&DEATHS[..], &VALUE_LEASES, &NETWORK, &VALUE_LEASES, &[]][seed as usize % 5];
+        let mut plain = Self::in_hash(name, seed, special, usize::from(!special.is_empty()));
+        let mut random = SplitMix64::new(seed ^ 0x6b65_7074);
+        let hot_keys = 1 + random.below(4) as usize;
+        match random.below(6) {
+            0 => plain = plain.with_conditional_writes(),
+            1 => plain.keys = keys_of_partitions(seed, KEYS_OF_GROWTH),
+            _ => {}
+        }
+        let is_split = plain.keys.len() == KEYS_OF_GROWTH;
+        let proxies = usize::from(random.below(6) == 0);
+        let reads_a_write = Some([0, 1, 2, 8][random.below(4) as usize]);
+        let writes_percent = [5, 20, 40][random.below(3) as usize];
+        let shape = |shape: PoolShape| PoolShape {
+            hashed_bytes: if is_split { HASHED_BYTES_OF_GROWTH } else { shape.hashed_bytes },
+            proxies,
+            reads_a_write,
+            ..shape
+        };
+        Self {
+            hot_keys: if is_split { plain.keys.len() } else { hot_keys },
+            filled_keys: plain.keys.len() / 2,
+            writes_percent,
+            embedding: if is_split { EightBytes::Plain } else { plain.embedding },
+            operations: 2 * OPERATIONS,
+            pool: plain.pool.map(shape),
             ..plain
         }
     }

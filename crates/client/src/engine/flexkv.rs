@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Connection;
-use farsight_index::{Access, CacheStats, EngineError};
+use farsight_index::{Access, CacheStats, EngineError, ValueCache};
 use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
+    Values,
 };
 use farsight_protocol::{
     ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo,
@@ -27,6 +28,7 @@ struct SharedStock<C> {
     table: FlexTable,
     stock: Arc<Stock>,
     addresses: Arc<Addresses>,
+    values: Arc<Values>,
     /// Which compute nodes write for this one.
     proxies: Arc<KnownProxies<C>>,
 }
@@ -59,8 +61,8 @@ impl ClientEngine for farsight_index::FlexKv {
             }
         })?;
         let (stock, addresses) = (Arc::new(Stock::new(&table)), Arc::default());
-        let proxies = Arc::<KnownProxies<C>>::default();
-        Ok(Arc::new(SharedStock { table, stock, addresses, proxies }))
+        let (values, proxies) = (Arc::new(table.no_values()), Arc::<KnownProxies<C>>::default());
+        Ok(Arc::new(SharedStock { table, stock, addresses, values, proxies }))
     }
 }
 
@@ -73,7 +75,7 @@ impl<C: Connection> SharedStock<C> {
         // All nodes know this compute node before it reads anything.
         let seed = table.nodes.locks()?.draw(1) << 32 | u64::from(table.nodes.locks()?.compute_node());
         let calls = NodeCalls { nodes: Arc::clone(table.nodes), table: table.info().id };
-        let shared = (Arc::clone(&self.stock), Arc::clone(&self.addresses));
+        let shared = (Arc::clone(&self.stock), Arc::clone(&self.addresses), Arc::clone(&self.values));
         Ok(FlexEngine::new(FlexSession::new(self.table.clone(), shared, Box::new(calls), proxies, seed)))
     }
 
@@ -89,8 +91,17 @@ impl<C: Connection> SharedStock<C> {
 
 impl<C: Connection> Sharing<C> for SharedStock<C> {
     fn cache_stats(&self) -> CacheStats {
-        let memory_bytes = self.addresses.memory_bytes();
-        CacheStats { table_bytes: memory_bytes, memory_bytes, ..CacheStats::default() }
+        let (table_bytes, value_bytes) = (self.addresses.memory_bytes(), self.values.memory_bytes());
+        let memory_bytes = table_bytes + value_bytes;
+        CacheStats { table_bytes, value_bytes, memory_bytes, ..CacheStats::default() }
+    }
+
+    fn set_value_cache(&self, cache: ValueCache) -> bool {
+        if self.table.has_replicas() {
+            return false;
+        }
+        self.values.set(cache);
+        true
     }
 
     fn set_cache_bytes(&self, bytes: u64, _: &TableInfo) -> Result<bool, CatalogueError> {

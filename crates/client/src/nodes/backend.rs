@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_index::{Access, CacheStats, EngineKind};
+use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{
     ControlRequest, ErrorCode, NodeStats, Proxy, ProxyLease, ProxyOffer, ServerError, TableId, TableInfo,
 };
@@ -193,6 +193,10 @@ impl<C: Connection> OpenTable for NodesTable<C> {
 
     fn set_cache_bytes(&self, bytes: u64) -> Result<bool, CatalogueError> {
         self.known.sharing.set_cache_bytes(bytes, &self.known.info)
+    }
+
+    fn set_value_cache(&self, cache: ValueCache) -> bool {
+        self.known.sharing.set_value_cache(cache)
     }
 
     fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {

@@ -4,7 +4,7 @@ use farsight_base::{Line, WORDS_PER_LINE};
 
 use super::{
     BUCKET_DEPTH_BITS, BUCKET_DEPTH_SHIFT, BUCKET_SLOTS, COMBINED_BUCKETS, GROUP_BUCKETS,
-    HASH_PARTITION_BITS, HASH_SPLIT_BITS, HashSlot, KeyHash, ObjectRef, SlotState,
+    HASH_PARTITION_BITS, HASH_SPLIT_BITS, HashSlot, KeyHash, ObjectRef, Sharing, SlotState,
 };
 
 use crate::PAIR_VERSION_BITS;
@@ -34,6 +34,16 @@ pub struct Candidate {
     pub place: SlotPlace,
     /// The object that it names.
     pub object: ObjectRef,
+    /// How the value is shared, if the slot is live.
+    pub sharing: Sharing,
+}
+
+impl Candidate {
+    /// The slot's word, if it is live.
+    #[must_use]
+    pub fn live(self) -> HashSlot {
+        HashSlot::live_in(self.object, self.sharing)
+    }
 }
 
 /// Why lines are no combined bucket of a key. All of these mean: look the partition up again.
@@ -169,7 +179,7 @@ impl<'a> CombinedBucket<'a> {
             SlotState::Live(object) | SlotState::Sealed(Some(object))
                 if object.fingerprint == fingerprint =>
             {
-                Some(Candidate { place, object })
+                Some(Candidate { place, object, sharing: slot.sharing() })
             }
             _ => None,
         })
@@ -185,7 +195,7 @@ impl<'a> CombinedBucket<'a> {
     pub fn reserved(self, fingerprint: u8) -> impl Iterator<Item = Candidate> + 'a {
         self.slots().filter_map(move |(place, slot)| match slot.state() {
             SlotState::Reserved(object) if object.fingerprint == fingerprint => {
-                Some(Candidate { place, object })
+                Some(Candidate { place, object, sharing: slot.sharing() })
             }
             _ => None,
         })

@@ -1,12 +1,13 @@
 //! How a table's index is laid out on one of its nodes.
 
 use super::{
-    BucketCount, DIRECTORY_LINES, GROUP_BUCKETS, HASH_PARTITIONS, HASH_SPLIT_BITS, Halves, KeyHash, Subtable,
+    BucketCount, CLOSINGS, CLOSINGS_LINES, DIRECTORY_LINES, GROUP_BUCKETS, HASH_PARTITIONS, HASH_SPLIT_BITS,
+    Halves, KeyHash, Subtable,
 };
 
 /// The index of a table on one node: first the directories of the node's partitions, one behind the other,
-/// then *units* of one size, each of which holds a subtable. The first units are the partitions' subtables
-/// before any split.
+/// and counters of closings. Then *units* of one size, each of which holds a subtable. The first units are
+/// the partitions' subtables before any split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexShape {
     nodes: usize,
@@ -52,10 +53,22 @@ impl IndexShape {
         Ok(Self { nodes, buckets, units })
     }
 
-    /// The first line behind the directories at which a group begins.
+    /// The first line behind directories and counters at which a group begins.
     fn units_begin(nodes: usize) -> u64 {
-        let directories = HASH_PARTITIONS.div_ceil(nodes) * DIRECTORY_LINES;
-        directories.next_multiple_of(GROUP_BUCKETS) as u64
+        let behind = HASH_PARTITIONS.div_ceil(nodes) * DIRECTORY_LINES + CLOSINGS_LINES;
+        behind.next_multiple_of(GROUP_BUCKETS) as u64
+    }
+
+    /// The first of the lines that count closings.
+    #[must_use]
+    pub fn closings_line(self) -> u32 {
+        self.partitions() * DIRECTORY_LINES as u32
+    }
+
+    /// The number, among the counters of those lines, of a partition's.
+    #[must_use]
+    pub fn closings_counter(self, partition: usize) -> usize {
+        partition / self.nodes % CLOSINGS
     }
 
     /// Buckets of each subtable.

@@ -1,0 +1,101 @@
+//! How kept values stay what their keys have: leases by READs, and writers who wait for them.
+//!
+//! A live slot is *unshared*, *shared* or *closing* ([`Sharing`]). It goes through these in their order, by
+//! compare-and-swap, and none comes again: a new object's slot begins unshared.
+//!
+//! Invariants:
+//! - a compute node begins to keep a value only if a READ found its slot shared. It notes what the counter of
+//!   its partition had reached before that READ was posted;
+//! - it gives a kept value out only at a moment less than [`LEASE`] after it posted a READ that found the
+//!   counter at that number;
+//! - a writer that replaces or removes a pair swaps a slot that is unshared, or one that it saw closing. Then
+//!   it has added to the counter since, and has waited for [`LEASES_OVER`] since that was done. A split,
+//!   which seals slots, does so before the directory names the halves.
+//!
+//! Why a kept value is its key's at that moment: suppose it was replaced before. The writer added to the
+//! counter more than a lease earlier, so the lease's READ was posted, and executed, behind that. It found the
+//! number that was noted: so the number was noted behind that addition, too. Then the READ of the slot
+//! executed behind the slot's closing, and did not find it shared.
+//!
+//! A writer that ends between two steps leaves a slot closing, or a counter higher. The key's next writer
+//! adds to the counter and waits, as if it had closed the slot itself. Nobody asks whether any sharer lives:
+//! one that is stopped, or dead, gives nothing out behind its lease.
+//!
+//! Clocks need not agree, but run at about one rate: a writer waits for a quarter more than a lease lasts.
+//!
+//! Tables with replicas share nothing.
+
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::PoolSlot;
+use farsight_layout::hash_index::{Candidate, Sharing};
+
+use crate::chain::SWAP_VERB;
+#[cfg(injected)]
+use crate::injected;
+use crate::look::Looked;
+use crate::table::KeyLines;
+use crate::values::LEASES_OVER;
+use crate::{FlexError, FlexSession};
+
+impl FlexSession {
+    /// Makes sure that nobody gives out a pair that was found. `None`: the slot has another word by now, and
+    /// the write begins anew.
+    pub(crate) async fn close<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: KeyLines,
+        looked: Looked,
+    ) -> Result<Option<Looked>, FlexError> {
+        let Looked::Present { found, version } = looked else { return Ok(Some(looked)) };
+        #[cfg(injected)]
+        if injected::SHARED_NOT_CLOSED.is_injected() {
+            return Ok(Some(looked));
+        }
+        let closing = Candidate { sharing: Sharing::Closing, ..found };
+        match found.sharing {
+            Sharing::Unshared => return Ok(Some(looked)),
+            Sharing::Closing => {}
+            Sharing::Shared => {
+                let (head, words) = (self.table.head(of.shard), [found, closing].map(|word| word.live().0));
+                slot.post_compare_swap(
+                    head.node,
+                    SWAP_VERB,
+                    head.slot_address(found.place),
+                    words[0],
+                    words[1],
+                );
+                slot.completed().await;
+                // Whatever became of it, no pair has changed.
+                if !words.contains(&slot.take_word(head.node, SWAP_VERB)?) {
+                    return Ok(None);
+                }
+            }
+        }
+        self.await_leases(slot, of).await?;
+        Ok(Some(Looked::Present { found: closing, version }))
+    }
+
+    /// Waits until nobody gives out a value of the key's partition that it keeps now, and whose slot is not
+    /// shared any more.
+    pub(crate) async fn await_leases<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        of: KeyLines,
+    ) -> Result<(), FlexError> {
+        let (head, shape) = (self.table.head(of.shard), self.table.shape(of.shard));
+        #[cfg(injected)]
+        if injected::CLOSING_NOT_COUNTED.is_injected() {
+            slot.pause(LEASES_OVER).await;
+            return Ok(());
+        }
+        let mut counter = head.index_address(shape.closings_line());
+        counter.offset_bytes += shape.closings_counter(of.hash.partition()) as u64 * 8;
+        slot.post_fetch_add(head.node, SWAP_VERB, counter, 1);
+        slot.completed().await;
+        slot.take_word(head.node, SWAP_VERB)?;
+        self.count(|counters| counters.closings += 1);
+        // The clock is looked at behind the addition: every lease that did not see it began before.
+        slot.pause(LEASES_OVER).await;
+        Ok(())
+    }
+}
