@@ -6,6 +6,7 @@
 mod client;
 mod compute_nodes;
 mod fences;
+mod kept_values;
 mod lost_nodes;
 mod oracle;
 mod pool;
@@ -46,6 +47,7 @@ fn play() {
         Some("loader") => load_for_ever(&argument("URL")),
         Some("pool worker") => pool::work(),
         Some("compute node") => compute_nodes::serve(),
+        Some("keeper of values") => kept_values::keep(),
         Some("lock holder") => fences::hold(),
         Some("memory node") => fences::serve(),
         Some(other) => panic!("there is no role {other}"),

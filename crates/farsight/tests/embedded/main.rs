@@ -9,6 +9,7 @@ mod definitions;
 mod driver;
 mod expiry;
 mod faults;
+mod kept_values;
 mod long_values;
 mod operations;
 mod restarts;
