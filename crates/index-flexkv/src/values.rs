@@ -11,6 +11,9 @@
 //! counted is halved each time that two reads were counted for each value that has room. So keys that are
 //! read alike, and are far more than have room, are mostly not kept.
 
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +21,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_index::ValueCache;
-use farsight_layout::hash_index::{CLOSINGS, CLOSINGS_LINES, KeyHash};
+use farsight_layout::hash_index::{CLOSINGS, KeyHash};
 use farsight_protocol::ValueKind;
 
 #[cfg(injected)]
@@ -51,11 +54,11 @@ pub struct Values {
 }
 
 /// What is known of one node's closings, and until when nothing that is kept ends without a further one.
-pub(crate) struct Lease {
+pub(crate) struct Lease<const COUNTERS: usize = CLOSINGS> {
     /// A moment of the process's clock, in nanoseconds.
     until_ns: AtomicU64,
     /// Each as the newest READ found it: counters only grow.
-    closings: [AtomicU64; CLOSINGS],
+    closings: [AtomicU64; COUNTERS],
 }
 
 /// Values, in a given memory.
@@ -139,13 +142,13 @@ impl Values {
     }
 }
 
-impl Default for Lease {
+impl<const COUNTERS: usize> Default for Lease<COUNTERS> {
     fn default() -> Self {
         Self { until_ns: AtomicU64::new(0), closings: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 }
 
-impl Lease {
+impl<const COUNTERS: usize> Lease<COUNTERS> {
     /// True if it holds `now`. What [`Lease::closings`] says afterwards was found by its READ, or by a later
     /// one.
     pub(crate) fn holds(&self, now: MonotonicNs) -> bool {
@@ -163,8 +166,8 @@ impl Lease {
         self.closings[counter].load(Ordering::Relaxed)
     }
 
-    /// Takes what a READ found that was posted after `now`.
-    pub(crate) fn renew(&self, now: MonotonicNs, lines: &[Line; CLOSINGS_LINES]) {
+    /// Takes what a READ of all counters found that was posted after `now`.
+    pub(crate) fn renew(&self, now: MonotonicNs, lines: &[Line]) {
         let mut is_newest = true;
         for (number, known) in self.closings.iter().enumerate() {
             let found = lines[number / WORDS_PER_LINE].0[number % WORDS_PER_LINE];
@@ -326,6 +329,8 @@ fn lock(set: &Mutex<ValueSet>) -> MutexGuard<'_, ValueSet> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use farsight_layout::hash_index::CLOSINGS_LINES;
+
     use super::*;
 
     fn store(values: usize, reads_a_write: u32) -> Store {
@@ -402,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_lease_holds_from_before_its_read_and_counters_never_go_back() {
-        let (lease, ms) = (Lease::default(), |ms: u64| MonotonicNs(ms * 1_000_000));
+        let (lease, ms) = (Lease::<CLOSINGS>::default(), |ms: u64| MonotonicNs(ms * 1_000_000));
         assert!(!lease.holds(ms(0)));
         let mut lines = [Line::ZERO; CLOSINGS_LINES];
         lines[1].0[2] = 7;
