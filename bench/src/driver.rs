@@ -102,6 +102,8 @@ pub struct Plan {
     pub ages: Vec<Age>,
     /// What the client's cache may take of memory, if not as much as it needs.
     pub cache_bytes: Option<u64>,
+    /// Bytes of values that the client may keep, if any.
+    pub value_cache_bytes: Option<u64>,
     /// When writes are acknowledged, if the servers keep their tables: `durable` or `memory`.
     pub acknowledged: Option<&'static str>,
 }
@@ -317,8 +319,8 @@ impl Driver<'_> {
     }
 
     fn load(&self, age: Age, number: usize) -> Result<Load, DriverError> {
-        let Plan { values, access, cache_bytes, .. } = *self.plan;
-        let loading = Loading { values, access, age, cache_bytes };
+        let Plan { values, access, cache_bytes, value_cache_bytes, .. } = *self.plan;
+        let loading = Loading { values, access, age, cache_bytes, value_cache_bytes };
         Load::new(self.source, loading, self.space.loaded(), number, self.cancellation)
     }
 

@@ -51,6 +51,12 @@ pub enum DriverError {
         /// Their addresses.
         peer: String,
     },
+    /// Values were to be kept of an engine's tables that has no such cache.
+    #[error("nobody keeps values of {engine}'s tables")]
+    NoValuesKept {
+        /// The engine.
+        engine: &'static EngineKind,
+    },
     /// A cache was to obey a budget that has none.
     #[error("the cache of {engine}'s tables takes what it needs: it has no budget")]
     NoBudget {

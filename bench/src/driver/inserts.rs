@@ -139,7 +139,8 @@ impl InsertPlan {
         let (source, prefaulted_bytes) = &self.with_memory(source, key_count);
         let (space, inserts) = self.new_keys(identities(keys))?;
         let (access, age) = (Access::OneSided, Age::Fresh);
-        let loading = Loading { values: Values::fixed(self.value_bytes), access, age, cache_bytes: None };
+        let values = Values::fixed(self.value_bytes);
+        let loading = Loading { values, access, age, cache_bytes: None, value_cache_bytes: None };
         let load = Load::new(source, loading, space.loaded(), 1, cancellation)?;
         let bench = Bench { plan: self, load: &load, placement, cancellation };
         let inserts: Arc<[Identity]> = inserts.into();

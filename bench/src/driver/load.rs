@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use farsight::{
     Access, Addresses, Client, ConnectOptions, EngineKind, NodeStats, Options, ServerUrl, Table,
-    TableOptions, TableStats, say, with_causes,
+    TableOptions, TableStats, ValueCache, say, with_causes,
 };
 use farsight_oracles::{Embedding as _, Identity};
 
@@ -33,6 +33,8 @@ pub struct Loading {
     pub age: Age,
     /// What the client's cache may take of memory, if not as much as it needs.
     pub cache_bytes: Option<u64>,
+    /// Bytes of values that the client may keep, if any.
+    pub value_cache_bytes: Option<u64>,
 }
 
 /// What a load took.
@@ -111,7 +113,7 @@ impl Load {
     /// [`DriverError`]; a server that was started has ended then.
     pub fn new(
         source: &ServerSource,
-        Loading { values, access, age, cache_bytes }: Loading,
+        Loading { values, access, age, cache_bytes, value_cache_bytes }: Loading,
         keys: &[Identity],
         number: usize,
         cancellation: &Cancellation,
@@ -153,6 +155,11 @@ impl Load {
             && !table.set_cache_bytes(cache_bytes)?
         {
             return Err(DriverError::NoBudget { engine });
+        }
+        if let Some(bytes) = value_cache_bytes
+            && !table.set_value_cache(ValueCache::of_bytes(bytes))?
+        {
+            return Err(DriverError::NoValuesKept { engine });
         }
         let begun = Instant::now();
         if access == Access::OneSided {

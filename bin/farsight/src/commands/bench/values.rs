@@ -113,6 +113,7 @@ impl ValueLengths {
             runs: self.runs as usize,
             ages: vec![Age::Fresh],
             cache_bytes: None,
+            value_cache_bytes: None,
             acknowledged: None,
         }
     }
