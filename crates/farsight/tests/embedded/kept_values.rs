@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farsight::{
-    Client, ConnectOptions, EngineKind, Options, Server, ServerBuilder, Session, Table, TableOptions,
+    Client, ConnectOptions, EngineKind, Meters, Options, Server, ServerBuilder, Session, Table, TableOptions,
     ValueCache, ValueKind, WriteOutcome,
 };
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ fn get_kept(session: &mut Session<u64>, key: u64, expected: u64) {
         let before = (session.meters(), session.counters().value_hits);
         assert_eq!(number(session, key), Some(expected));
         if session.counters().value_hits > before.1 {
-            assert_eq!(session.meters() - before.0, farsight::Meters::default(), "a hit posts nothing");
+            assert_eq!(session.meters() - before.0, Meters::default(), "a hit posts nothing");
             return;
         }
     }
@@ -97,9 +97,13 @@ fn a_kept_value_costs_no_verb_and_is_gone_when_a_write_is_answered() {
             let now = number(&mut writer, key).unwrap();
             get_kept(&mut one, key, now);
             get_kept(&mut other, key, now);
-            let closings = writer.counters().closings;
+            let (closings, before) = (writer.counters().closings, writer.meters());
             let outcome = writer.put(key, &turn.to_le_bytes()).unwrap();
             assert!(matches!(outcome, WriteOutcome::Replaced(_)), "{outcome:?}");
+            let Meters { reads, writes, atomics, .. } = writer.meters() - before;
+            // The address knew no sharer: an object and a swap in vain. Then buckets and object, the new
+            // object, to close the slot, to count that, to swap it.
+            assert_eq!((reads, writes, atomics), (3, 2, 4));
             assert!(writer.counters().closings > closings, "it waited for the leases");
             assert_eq!([number(&mut one, key), number(&mut other, key)], [Some(turn); 2]);
             let closings = writer.counters().closings;
