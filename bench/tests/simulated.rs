@@ -203,7 +203,7 @@ fn machines_that_write_for_others_take_failed_swaps_away() {
         record.utilization.iter().find(|part| part.name == "proxies: cores").map(|part| part.parts)
     };
     assert_eq!((served(&alone), served(&proxied)), (None, Some(10)));
-    assert!(proxied.throughput_ops_per_s > 1.5 * alone.throughput_ops_per_s, "{alone:?} {proxied:?}");
-    assert!(proxied.latency_ns.p99 < alone.latency_ns.p99 * 3 / 4, "{alone:?} {proxied:?}");
+    assert!(proxied.throughput_ops_per_s > 1.1 * alone.throughput_ops_per_s, "{alone:?} {proxied:?}");
+    assert!(proxied.latency_ns.p99 < alone.latency_ns.p99, "{alone:?} {proxied:?}");
     assert!(proxied.atomics_per_op < alone.atomics_per_op / 2.0, "{alone:?} {proxied:?}");
 }

@@ -35,6 +35,8 @@ use lives::{PoolSetting, Pools};
 const BELIEVED: Duration = Duration::from_micros(200);
 /// A node is lost so long after the beginning, at most; its card may go on for as long.
 const LOST_WITHIN_NS: u64 = 3_000_000;
+/// Or for so long: others notice before that its processor is silent, and go on without it.
+const FROZEN_NS_MAX: u64 = 12_000_000_000;
 
 /// Where memory nodes listen, the coordinator first; a scenario has the first few.
 const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
@@ -190,10 +192,14 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         self.bystander.simulation.process("fate", OPERATOR, move || {
             simulation.sleep(Duration::from_nanos(random.below(LOST_WITHIN_NS)));
             let node = Arc::clone(&pools.current()[random.below(memory_nodes as u64) as usize]);
-            match random.below(2) {
-                0 => node.end(),
-                _ => node.freeze(Duration::from_nanos(random.below(LOST_WITHIN_NS))),
-            }
+            let frozen_ns = match random.below(3) {
+                0 => return node.end(),
+                1 => random.below(LOST_WITHIN_NS),
+                _ => random.below(FROZEN_NS_MAX),
+            };
+            node.freeze(Duration::from_nanos(frozen_ns));
+            // Its card has requests until then that nobody answers.
+            simulation.sleep(Duration::from_nanos(frozen_ns));
         });
     }
 
