@@ -150,7 +150,6 @@ found! {
     a_slot_swapped_beside_its_object: SwappedBesideWrite in "hashed" within 200;
     a_tail_that_does_not_follow: TailLeftBehind in "hashed-replicas" within 20;
     an_object_named_before_its_replicas: NamedBeforeReplicas in "hashed-replicas" within 4_000;
-    reads_believed_for_ever: ReadsBelieved in "hashed-losses" within 2_000;
     a_shared_value_replaced_at_once: SharedNotClosed in "hashed-cached" within 20;
     a_closing_that_is_not_counted: ClosingNotCounted in "hashed-cached" within 200;
     a_value_kept_while_its_slot_closes: ClosingKept in "hashed-cached" within 2_000;
@@ -219,6 +218,8 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "NotesEndWithSegment",
     "UnchangingUnnoted",
     "HandFreedUnfenced",
+    "RemovalLeftBehind",
+    "ReadsBelieved",
     "AnsweredTooEarly",
     "TicketGivenAgain",
     "WokenBeforeReply",

@@ -107,7 +107,8 @@ pub fn an_insert_is_two_round_trips_and_its_share_of_a_split<F: FabricUnderTest>
 ) {
     let insert = |index: u64| Some((WriteOperation::Insert, index * 3 % KEYS * STEP + 7));
     let cost = cost(&make, |run| (0..ASKED).for_each(|index| run(insert(index), 0)));
-    cost.assert("insert", budgets(&cost.total, [2.3, 1.5, 900.0, 5.0, 700.0, 1.2]));
+    // A split writes 2.5 KiB, and one in twenty inserts splits: one more is six bytes an insert.
+    cost.assert("insert", budgets(&cost.total, [2.3, 1.5, 900.0, 5.0, 750.0, 1.2]));
 }
 
 /// Inserts of which each is looked at.

@@ -179,10 +179,6 @@ impl FlexSession {
 
     /// Until when this session believes what it reads from `now` on; `None` without replicas.
     pub(crate) fn believed_until(&self, now: MonotonicNs) -> Result<Option<MonotonicNs>, FlexError> {
-        #[cfg(injected)]
-        if injected::READS_BELIEVED.is_injected() {
-            return Ok(None);
-        }
         if !self.table.has_replicas() {
             return Ok(None);
         }
@@ -196,6 +192,10 @@ impl FlexSession {
         until: Option<MonotonicNs>,
         now: MonotonicNs,
     ) -> Result<(), FlexError> {
+        #[cfg(injected)]
+        if injected::READS_BELIEVED.is_injected() {
+            return Ok(());
+        }
         match until {
             // If it goes on as before, it did so while this was read.
             Some(until) if now >= until => self.believed_until(now).map(drop),
@@ -355,5 +355,91 @@ impl FlexSession {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use farsight_base::RegionId;
+    use farsight_protocol::{ComputeNode, Fenced, ObjectGrant, ObjectMemory, SplitGrant};
+
+    use super::*;
+    use crate::{CallResult, FlexNode};
+
+    const UNTIL: MonotonicNs = MonotonicNs(100);
+
+    /// Nodes that go on with this session, or without it.
+    struct Nodes(Arc<AtomicBool>);
+
+    impl ObjectCalls for Nodes {
+        fn renew(&self, _: MonotonicNs) -> CallResult<MonotonicNs> {
+            // Relaxed: one thread.
+            if self.0.load(Ordering::Relaxed) { Ok(UNTIL) } else { Err(FabricError::Forked.into()) }
+        }
+        fn exchange(
+            &self,
+            _: (usize, usize),
+            _: (u8, u16),
+            _: &[ObjectMemory],
+            _: &[ObjectMemory],
+        ) -> CallResult<ObjectGrant> {
+            unreachable!("nothing is written")
+        }
+        fn settled(&self, _: (usize, usize), _: u32) -> CallResult<()> {
+            unreachable!("nothing is settled")
+        }
+        fn fence(&self, _: ComputeNode) -> CallResult<Fenced> {
+            unreachable!("nobody has ended")
+        }
+        fn fenced(&self, _: (usize, usize), _: &[ComputeNode]) -> CallResult<()> {
+            unreachable!("nobody has ended")
+        }
+        fn begin_split(&self, _: usize, _: u16, _: u16) -> CallResult<SplitGrant> {
+            unreachable!("nothing is split")
+        }
+        fn end_split(&self, _: (usize, usize), _: [u32; 2]) -> CallResult<()> {
+            unreachable!("nothing is split")
+        }
+    }
+
+    fn session(replicas: usize, go_on: &Arc<AtomicBool>) -> FlexSession {
+        let node = |region| {
+            let (index, objects) = (RegionId(region), RegionId(region + 1));
+            Some(FlexNode { index, index_lines: 1 << 16, objects, object_lines: 1 << 16 })
+        };
+        let table = FlexTable::new(&[node(1), node(3), node(5)], ValueKind::Fixed(8), replicas);
+        let table = table.expect("a table");
+        let values = Arc::new(Values::new(3, ValueKind::Fixed(8)));
+        let shared = (Arc::new(Stock::new(&table)), Arc::default(), values);
+        FlexSession::new(table, shared, Box::new(Nodes(Arc::clone(go_on))), None, 1)
+    }
+
+    #[test]
+    fn what_was_read_after_the_time_is_believed_if_the_pool_goes_on_as_before() {
+        let go_on = Arc::new(AtomicBool::new(true));
+        let replicated = session(3, &go_on);
+        let until = replicated.believed_until(MonotonicNs(0)).expect("the pool goes on");
+        assert_eq!(until, Some(UNTIL));
+        replicated.check_believed(until, MonotonicNs(500)).expect("it goes on, so it did meanwhile");
+        go_on.store(false, Ordering::Relaxed);
+        replicated.check_believed(until, MonotonicNs(99)).expect("it was said");
+        for late in [100, 101, u64::MAX] {
+            replicated.check_believed(until, MonotonicNs(late)).expect_err("others may have written");
+        }
+        replicated.believed_until(MonotonicNs(101)).expect_err("the pool goes on without this session");
+        let alone = session(1, &go_on);
+        assert_eq!(alone.believed_until(MonotonicNs(0)).expect("nobody is asked"), None);
+        alone.check_believed(None, MonotonicNs(u64::MAX)).expect("no other node has the pairs");
+    }
+
+    #[cfg(injected)]
+    #[test]
+    fn reads_believed_for_ever_are_found() {
+        farsight_base::injection::assert_found(
+            &injected::READS_BELIEVED,
+            what_was_read_after_the_time_is_believed_if_the_pool_goes_on_as_before,
+        );
     }
 }
