@@ -360,7 +360,7 @@ impl FlexSession {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use farsight_base::sync::{AtomicBool, Ordering};
 
     use farsight_base::RegionId;
     use farsight_protocol::{ComputeNode, Fenced, ObjectGrant, ObjectMemory, SplitGrant};
