@@ -62,19 +62,23 @@ fn a_seed_has_one_trace() {
     assert_eq!(different.len(), hashes.len(), "two seeds went one way");
 }
 
-/// Compute nodes write for others, and combine, in a scenario of theirs. Each seed has one trace there, too.
-#[test]
-fn compute_nodes_that_serve_write_for_others() {
-    let run = |seed: u64| {
-        let scenario = named("hashed-proxied").expect("a scenario");
-        run_seed(seed, scenario, false).unwrap_or_else(|failure| panic!("{failure}"))
-    };
+/// What some seeds of a scenario meet, each of which is run twice and has one trace.
+fn coverage_of_twins(name: &str) -> Coverage {
+    let scenario = named(name).expect("a scenario");
+    let run = |seed| run_seed(seed, scenario, false).unwrap_or_else(|failure| panic!("{failure}"));
     let mut coverage = Coverage::default();
     for seed in 1..=20 {
         let report = run(seed);
         assert_eq!(report.trace_hash, run(seed).trace_hash, "seed {seed} went another way");
         coverage.add(&report.coverage);
     }
+    coverage
+}
+
+/// Compute nodes write for others, and combine, in a scenario of theirs. Each seed has one trace there, too.
+#[test]
+fn compute_nodes_that_serve_write_for_others() {
+    let coverage = coverage_of_twins("hashed-proxied");
     assert!(coverage.seen(Mark::Proxied) > coverage.seen(Mark::Combined));
     assert!(coverage.seen(Mark::Combined) > 0, "no write was combined with another one");
 }
@@ -94,16 +98,7 @@ fn assert_passes(scenario: &Scenario) {
 /// Compute nodes keep values, and writers wait for them. Each seed has one trace there, too.
 #[test]
 fn kept_values_are_given_out_and_closed() {
-    let run = |seed: u64| {
-        let scenario = named("hashed-cached").expect("a scenario");
-        run_seed(seed, scenario, false).unwrap_or_else(|failure| panic!("{failure}"))
-    };
-    let mut coverage = Coverage::default();
-    for seed in 1..=20 {
-        let report = run(seed);
-        assert_eq!(report.trace_hash, run(seed).trace_hash, "seed {seed} went another way");
-        coverage.add(&report.coverage);
-    }
+    let coverage = coverage_of_twins("hashed-cached");
     let [hits, closings] = [Mark::ValueHit, Mark::Closing].map(|mark| coverage.seen(mark));
     assert!(hits > 500 && closings > 200, "{hits} hits, {closings} closings");
 }

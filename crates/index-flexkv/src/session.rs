@@ -360,9 +360,8 @@ impl FlexSession {
 
 #[cfg(test)]
 mod tests {
-    use farsight_base::sync::{AtomicBool, Ordering};
-
     use farsight_base::RegionId;
+    use farsight_base::sync::{AtomicBool, Ordering};
     use farsight_protocol::{ComputeNode, Fenced, ObjectGrant, ObjectMemory, SplitGrant};
 
     use super::*;

@@ -103,6 +103,10 @@ impl Ycsb {
             [] => vec![CLIENTS_DEFAULT],
             given => given.to_vec(),
         };
+        let proxies = self.testbed.proxies;
+        if let Some(Clients { machines, .. }) = testbeds.iter().find(|clients| clients.machines < proxies) {
+            bail!("--proxies {proxies} are more than the {machines} machines of --clients");
+        }
         let engines = self.engines();
         let of_testbed = |clients: Clients| engines.iter().map(move |engine| (clients, *engine));
         let of_engine =
@@ -144,7 +148,7 @@ impl Ycsb {
             engine,
             memory_nodes: if engine.is_alone() { 0 } else { self.memory_nodes as usize },
             machines,
-            proxies: self.testbed.proxies.min(machines),
+            proxies: self.testbed.proxies,
             threads,
             workload,
             distribution: self.distribution.unwrap_or(workload.usual_distribution()),
