@@ -14,6 +14,7 @@
 pub mod asking;
 pub mod batches;
 pub mod blocks;
+pub mod byte_keys;
 pub mod conditional;
 pub mod contended;
 pub mod costs;

@@ -39,6 +39,7 @@ impl Registered for Reference {
         answers_reads: true,
         is_ordered: true,
         block_value_bytes_max: 0,
+        byte_pair_bytes_max: 0,
         has_deadlines: false,
         has_replicas: false,
         nodes_train: true,

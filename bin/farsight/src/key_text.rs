@@ -1,9 +1,112 @@
 //! Keys as people write them, for each kind of table.
 
-use anyhow::{Result, bail, ensure};
-use farsight::Key;
+use std::borrow::Cow;
 
-/// A kind of key that can be typed and printed.
+use anyhow::{Result, bail, ensure};
+use farsight::{Key, KeyType, Table};
+
+use crate::typed_table::OrderedCommand;
+use crate::value_text;
+
+/// A kind of keys that can be typed and printed, of eight bytes or of any number.
+pub(crate) trait KeyText: KeyType {
+    /// A key as it was typed.
+    type Typed: Ord + Clone;
+
+    /// Reads a key.
+    fn typed(text: &str) -> Result<Self::Typed>;
+
+    /// The key as operations take it.
+    fn borrowed(typed: &Self::Typed) -> Self::Ref<'_>;
+
+    /// The key as samples have it.
+    fn owned(typed: &Self::Typed) -> Self::Owned;
+
+    /// The bytes of which a value is made that nobody gave.
+    fn bytes(typed: &Self::Typed) -> Cow<'_, [u8]>;
+
+    /// The integers that stand for these keys, if they have an order.
+    fn integers(typed: &[Self::Typed]) -> Option<&[u64]>;
+
+    /// Prints it so that `typed` reads it back.
+    fn shown(typed: &Self::Typed) -> String;
+
+    /// Runs a command that needs an order of keys; `None` if they have none.
+    fn in_order<C: OrderedCommand>(table: Table<Self>, command: C) -> Result<Option<C::Output>>;
+}
+
+impl<K: TextKey> KeyText for K {
+    type Typed = u64;
+
+    fn typed(text: &str) -> Result<u64> {
+        Ok(K::parse(text)?.encode())
+    }
+
+    fn borrowed(typed: &u64) -> Self::Ref<'_> {
+        K::decode(*typed)
+    }
+
+    fn owned(typed: &u64) -> K {
+        K::decode(*typed)
+    }
+
+    fn bytes(typed: &u64) -> Cow<'_, [u8]> {
+        Cow::Owned(typed.to_le_bytes().to_vec())
+    }
+
+    fn integers(typed: &[u64]) -> Option<&[u64]> {
+        Some(typed)
+    }
+
+    fn shown(typed: &u64) -> String {
+        K::decode(*typed).text()
+    }
+
+    fn in_order<C: OrderedCommand>(table: Table<K>, command: C) -> Result<Option<C::Output>> {
+        command.run(table).map(Some)
+    }
+}
+
+impl KeyText for [u8] {
+    type Typed = Vec<u8>;
+
+    /// Text is its bytes; two digits a byte after `0x`.
+    fn typed(text: &str) -> Result<Vec<u8>> {
+        match text.strip_prefix("0x") {
+            None => Ok(text.as_bytes().to_vec()),
+            Some(digits) => match value_text::bytes_of_digits(digits) {
+                Some(bytes) => Ok(bytes),
+                None => bail!("key {text:?} is not 0x and two hexadecimal digits a byte"),
+            },
+        }
+    }
+
+    fn borrowed(typed: &Vec<u8>) -> Self::Ref<'_> {
+        typed
+    }
+
+    fn owned(typed: &Vec<u8>) -> Vec<u8> {
+        typed.clone()
+    }
+
+    fn bytes(typed: &Vec<u8>) -> Cow<'_, [u8]> {
+        Cow::Borrowed(typed)
+    }
+
+    fn integers(_: &[Vec<u8>]) -> Option<&[u64]> {
+        None
+    }
+
+    fn shown(typed: &Vec<u8>) -> String {
+        value_text::plain_or_hex(typed)
+    }
+
+    fn in_order<C: OrderedCommand>(_: Table<Self>, _: C) -> Result<Option<C::Output>> {
+        Ok(None)
+    }
+}
+
+/// A kind of key of eight bytes that can be typed and printed.
 pub(crate) trait TextKey: Key {
     /// Reads a key.
     fn parse(text: &str) -> Result<Self>;
@@ -73,7 +176,7 @@ impl TextKey for [u8; 8] {
     }
 
     fn text(self) -> String {
-        match crate::value_text::printable(&self) {
+        match value_text::printable(&self) {
             Some(text) => text.to_owned(),
             None => format!("0x{:016x}", u64::from_be_bytes(self)),
         }
@@ -97,6 +200,10 @@ mod tests {
         for key in [*b"abc\0\0\0\0\0", *b"12345678", [0; 8], [255; 8], *b"a\0b\0\0\0\0\0"] {
             assert_eq!(<[u8; 8]>::parse(&key.text()).unwrap(), key);
         }
+        for key in [&b""[..], b"ada@example.org", b"0x", b"a\0b", &[255; 20], "grüße".as_bytes()] {
+            assert_eq!(<[u8]>::typed(&<[u8]>::shown(&key.to_vec())).unwrap(), key);
+        }
+        assert_eq!(<[u8]>::shown(&b"plain".to_vec()), "plain");
     }
 
     #[test]
@@ -106,5 +213,7 @@ mod tests {
         assert!(i64::parse("0x1").is_err());
         assert!(f64::parse("1,5").is_err());
         assert!(<[u8; 8]>::parse("nine byte").unwrap_err().to_string().contains("has 9 B"));
+        let error = <[u8]>::typed("0x0").unwrap_err().to_string();
+        assert!(error.contains("two hexadecimal digits a byte"), "{error}");
     }
 }

@@ -51,9 +51,9 @@ impl ValueFormat {
     pub(crate) fn text(self, value: &[u8], values: ValueKind) -> String {
         match self {
             Self::Auto | Self::Text if values.are_blocks() => match str::from_utf8(value) {
-                Ok(text) if self == Self::Text || is_plain(text) => text.to_owned(),
+                Ok(text) if self == Self::Text => text.to_owned(),
                 Err(_) if self == Self::Text => String::from_utf8_lossy(value).into_owned(),
-                _ => hex(value),
+                _ => plain_or_hex(value),
             },
             Self::Auto => printable(value).map_or_else(|| hex(value), str::to_owned),
             Self::Text => String::from_utf8_lossy(without_zeros(value)).into_owned(),
@@ -72,6 +72,18 @@ impl ValueFormat {
 pub(crate) fn printable(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(without_zeros(bytes)).ok()?;
     (!text.is_empty() && is_plain(text)).then_some(text)
+}
+
+/// All bytes as text, if that is printable, and would not be read as hex; else as hex.
+pub(crate) fn plain_or_hex(bytes: &[u8]) -> String {
+    str::from_utf8(bytes).ok().filter(|text| is_plain(text)).map_or_else(|| hex(bytes), str::to_owned)
+}
+
+/// The bytes that so many hexadecimal digits are, two a byte; `None` if they are not.
+pub(crate) fn bytes_of_digits(digits: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = digits.as_bytes().as_chunks() else { return None };
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
 /// True if a text is printable, and would not be read as hex.
@@ -110,8 +122,7 @@ fn parse_hex(text: &str, table: &str, values: ValueKind) -> Result<Vec<u8>> {
         got.is_multiple_of(2) && values.allows(got / 2),
         "a value of {got} hexadecimal digits; table {table:?} has values of {values}, two digits a byte"
     );
-    let digit = |c: u8| char::from(c).to_digit(16).expect("checked above") as u8;
-    Ok(digits.as_bytes().as_chunks().0.iter().map(|[high, low]| digit(*high) << 4 | digit(*low)).collect())
+    Ok(bytes_of_digits(digits).expect("checked above"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! XStore as the suite sees it without the facade: over whichever fabric is the subject.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use farsight::{Access, Answers, Counters, Meters, WriteOperation, WriteOutcome};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{
-    Client, ClientOptions, Direction, ScanCursor, ScanRequest, Session, Table, WriteError,
+    Client, ClientOptions, Direction, ScanCursor, ScanRequest, Session, SessionKey, Table, WriteError,
 };
 use farsight_fabric::{Host, Listener};
 use farsight_index::{OldValues, Pairs};
@@ -165,23 +166,97 @@ impl<F: FabricUnderTest> DirectTable<F> {
     }
 }
 
-/// The suite's view of a session, whatever its peers are.
-pub struct SessionView {
+/// The suite's view of a session, whatever its peers are, on a table with such keys.
+pub struct SessionView<K = u64> {
     session: Session,
     answers: Answers,
     pairs: Pairs,
+    key: PhantomData<K>,
 }
 
-impl SessionView {
+/// A key as the suite has it, and as sessions take it.
+pub trait ViewedKey {
+    /// For a session.
+    type Ref<'k>: SessionKey
+    where
+        Self: 'k;
+
+    /// The key for a session.
+    fn borrowed(&self) -> Self::Ref<'_>;
+}
+
+impl ViewedKey for u64 {
+    type Ref<'k> = Self;
+
+    fn borrowed(&self) -> Self {
+        *self
+    }
+}
+
+impl ViewedKey for Vec<u8> {
+    type Ref<'k> = &'k [u8];
+
+    fn borrowed(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<K: ViewedKey> SessionView<K> {
     /// Of `session`.
     #[must_use]
     pub fn new(session: Session) -> Self {
-        Self { session, answers: Answers::default(), pairs: Pairs::default() }
+        Self { session, answers: Answers::default(), pairs: Pairs::default(), key: PhantomData }
     }
 
     /// What it is a view of.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
+    }
+
+    fn write_all(&mut self, operation: WriteOperation, entries: &[(K, Vec<u8>)]) -> Vec<WriteOutcome> {
+        if let [(key, value)] = entries {
+            return vec![match self.session.write_one(operation, key.borrowed(), value) {
+                Ok(outcome) => outcome,
+                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
+                Err(error) => panic!("a write failed: {error}"),
+            }];
+        }
+        let mut outcomes = Vec::new();
+        let pairs = entries.iter().map(|(key, value)| (key.borrowed(), value.as_slice()));
+        self.session.write(operation, pairs, &mut outcomes).expect("a batch of writes");
+        outcomes
+    }
+
+    fn exchange_all(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(K, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        let (mut outcomes, mut old_values) = (Vec::new(), OldValues::default());
+        if let [(key, operand)] = entries {
+            let done = self.session.exchange_one(operation, key.borrowed(), operand, &mut old_values);
+            outcomes.push(match done {
+                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
+                done => done.expect("a write"),
+            });
+        } else {
+            let entries = entries.iter().map(|(key, operand)| (key.borrowed(), operand.as_slice()));
+            let done = self.session.exchange(operation, entries, &mut outcomes, &mut old_values);
+            done.expect("a batch of writes");
+        }
+        with_old(operation, outcomes, &old_values)
+    }
+
+    fn get_one(&mut self, key: &K) -> Option<Stored> {
+        let mut value = Vec::new();
+        let version = self.session.get_into(key.borrowed(), &mut value).expect("a get");
+        version.map(|version| (value, version))
+    }
+
+    fn get_all(&mut self, keys: &[K]) -> Vec<Option<Stored>> {
+        let keys: Vec<K::Ref<'_>> = keys.iter().map(K::borrowed).collect();
+        self.session.multi_get(&keys, &mut self.answers).expect("a batch of gets");
+        self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
     }
 }
 
@@ -203,17 +278,7 @@ impl SessionUnderTest for SessionView {
     type Key = u64;
 
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
-        if let [(key, value)] = entries {
-            return vec![match self.session.write_one(operation, *key, value) {
-                Ok(outcome) => outcome,
-                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
-                Err(error) => panic!("a write failed: {error}"),
-            }];
-        }
-        let mut outcomes = Vec::new();
-        let pairs = entries.iter().map(|(key, value)| (*key, value.as_slice()));
-        self.session.write(operation, pairs, &mut outcomes).expect("a batch of writes");
-        outcomes
+        self.write_all(operation, entries)
     }
 
     fn exchange(
@@ -221,30 +286,15 @@ impl SessionUnderTest for SessionView {
         operation: WriteOperation,
         entries: &[(u64, Vec<u8>)],
     ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
-        let (mut outcomes, mut old_values) = (Vec::new(), OldValues::default());
-        if let [(key, operand)] = entries {
-            let done = self.session.exchange_one(operation, *key, operand, &mut old_values);
-            outcomes.push(match done {
-                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
-                done => done.expect("a write"),
-            });
-        } else {
-            let entries = entries.iter().map(|(key, operand)| (*key, operand.as_slice()));
-            let done = self.session.exchange(operation, entries, &mut outcomes, &mut old_values);
-            done.expect("a batch of writes");
-        }
-        with_old(operation, outcomes, &old_values)
+        self.exchange_all(operation, entries)
     }
 
     fn get(&mut self, key: u64) -> Option<Stored> {
-        let mut value = Vec::new();
-        let version = self.session.get_into(key, &mut value).expect("a get");
-        version.map(|version| (value, version))
+        self.get_one(&key)
     }
 
     fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>> {
-        self.session.multi_get(keys, &mut self.answers).expect("a batch of gets");
-        self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
+        self.get_all(keys)
     }
 
     fn scan_batch(&mut self, direction: Direction, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
@@ -273,6 +323,46 @@ impl SessionUnderTest for SessionView {
             all.push((pair.key, (pair.value.to_vec(), pair.version)));
         }
         all
+    }
+}
+
+impl SessionUnderTest for SessionView<Vec<u8>> {
+    type Key = Vec<u8>;
+
+    fn write(&mut self, operation: WriteOperation, entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<WriteOutcome> {
+        self.write_all(operation, entries)
+    }
+
+    fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(Vec<u8>, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        self.exchange_all(operation, entries)
+    }
+
+    fn get(&mut self, key: Vec<u8>) -> Option<Stored> {
+        self.get_one(&key)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>]) -> Vec<Option<Stored>> {
+        self.get_all(keys)
+    }
+
+    fn scan_batch(&mut self, _: Direction, _: &[(Vec<u8>, usize)]) -> Vec<Vec<(Vec<u8>, Stored)>> {
+        unreachable!("keys of bytes have no order")
+    }
+
+    fn scan_keys(&mut self, _: Direction, _: Vec<u8>, _: usize) -> Vec<Vec<u8>> {
+        unreachable!("keys of bytes have no order")
+    }
+
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
+    fn scan_all(&mut self, _: Direction, _: Vec<u8>) -> Vec<(Vec<u8>, Stored)> {
+        unreachable!("keys of bytes have no order")
     }
 }
 

@@ -158,6 +158,12 @@ impl<F: FabricUnderTest> PoolStore<F> {
         connect(&self.subjects)
     }
 
+    /// Where they listen.
+    #[must_use]
+    pub fn subjects(&self) -> Arc<Vec<F>> {
+        Arc::clone(&self.subjects)
+    }
+
     /// Where the first of them listens.
     #[must_use]
     pub fn subject(&self) -> &F {
@@ -194,7 +200,12 @@ impl<F: FabricUnderTest> PoolStore<F> {
     }
 }
 
-fn connect<F: FabricUnderTest>(subjects: &[F]) -> PoolClient<F::Connection> {
+/// A client of the nodes that listen there.
+///
+/// # Panics
+/// If it cannot connect.
+#[must_use]
+pub fn connect<F: FabricUnderTest>(subjects: &[F]) -> PoolClient<F::Connection> {
     let connection = |subject: &F| subject.connect(FORMAT_VERSION).expect("a connection");
     let connections = subjects.iter().map(connection).collect();
     PoolClient::with_engines::<Engines>(connections, ClientOptions::default()).expect("a client")

@@ -5,9 +5,9 @@ use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
     Ack, Blocks, CallId, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
-    KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolPlace, Request, Space, StagedWrite, SubModelsWanted,
-    TableDefinition, TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece, WriteEntries,
-    WriteEntry, WriteOperation,
+    KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolPlace, ReplaceEntries, Request, Space, StagedWrite,
+    SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece,
+    WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -110,7 +110,7 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
         }
         Request::Replace { table, epoch, until, entries } => {
             Request::begin_replace(&mut frame, (epoch, table), until, entries.len());
-            entries.iter().for_each(|entry| ValueEntries::push(&mut frame, entry));
+            entries.iter().for_each(|entry| ReplaceEntries::push(&mut frame, entry));
         }
         Request::StageValue { table, piece } => {
             check_piece(piece);

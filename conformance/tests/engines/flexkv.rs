@@ -4,6 +4,7 @@
 
 use farsight_base::LINE_BYTES;
 use farsight_conformance::engine::Seed;
+use farsight_conformance::engine::byte_keys::ByteKeys;
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
@@ -72,6 +73,39 @@ mod replicated_over_simulated_cards {
     fn start() -> PoolStore<Slow<SimNode<Weakest>>> {
         let seed = Seed::new("replicas over simulated cards").random(0).next_u64();
         PoolStore::replicated(SimNode::several(seed, 3).into_iter().map(Slow), 2, SIMULATED_TABLE_BYTES)
+    }
+
+    farsight_conformance::engine_suite!(@unordered start(), true);
+}
+
+mod byte_keys {
+    use super::*;
+
+    farsight_conformance::engine_suite!(@unordered
+        ByteKeys::of(PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES), 0), true);
+}
+
+mod long_byte_keys_and_blocks_over_tcp {
+    use super::*;
+
+    farsight_conformance::block_suite!(@unordered
+        ByteKeys::of(PoolStore::flexkv([Slow::<Tcp>::default(), Slow::default()], TABLE_BYTES), 300));
+}
+
+mod replicated_byte_keys {
+    use super::*;
+
+    farsight_conformance::block_suite!(@unordered
+        ByteKeys::of(PoolStore::replicated([Shm::new(), Shm::new()], 2, TABLE_BYTES), 100));
+}
+
+mod byte_keys_over_simulated_cards {
+    use super::*;
+
+    fn start() -> ByteKeys<Slow<SimNode<Weakest>>> {
+        let seed = Seed::new("byte keys over simulated cards").random(0).next_u64();
+        let nodes = SimNode::several(seed, 2).into_iter().map(Slow);
+        ByteKeys::of(PoolStore::flexkv(nodes, SIMULATED_TABLE_BYTES), 40)
     }
 
     farsight_conformance::engine_suite!(@unordered start(), true);

@@ -69,7 +69,7 @@ fn a_bulk_load_is_the_same_for_an_engine_of_calls() {
     for key in 0..10_000_u64 {
         load.push(key * 3, &key.to_le_bytes()).expect("an ascending pair");
     }
-    let mut session = SessionView::new(table.session(Access::OneSided).expect("a session"));
+    let mut session = SessionView::<u64>::new(table.session(Access::OneSided).expect("a session"));
     assert_eq!(session.get(3), None, "nothing is visible before the end");
     assert_eq!(load.finish().expect("the end"), 10_000);
     assert_eq!(session.get(3).expect("loaded").0, 1_u64.to_le_bytes());

@@ -17,7 +17,7 @@ use crate::CatalogueError;
 use crate::backend::Backend;
 
 /// What a read found, in the table to which the name led at some time.
-pub(crate) struct Found<T> {
+pub struct Found<T> {
     pub(crate) found: T,
     /// True if no more names have changed than the session knew: the table is the right one.
     pub(crate) is_settled: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Found<T> {
 pub(crate) type Read<T> = Result<Found<T>, EngineError>;
 
 /// What came of a GET of one key. It comes back in two registers: a session takes it from no memory.
-pub(crate) enum Got {
+pub enum Got {
     /// The version, zero if the key is absent. No more names have changed than the session knew.
     Settled(u64),
     /// The same, in a table to which the name may lead no more.
@@ -58,13 +58,15 @@ impl Got {
 
 /// What a session does with its table; as the methods of [`Engine`](farsight_index::Engine) and [`Ordered`].
 /// Reads are told the count of name changes that the session knows.
-pub(crate) trait Operations: Send {
+pub trait Operations: Send {
     /// Fails if the queue pairs are known to be lost, or their client to be over. Free where they are not.
     fn check(&mut self) -> Result<(), FabricError>;
     /// One value.
     fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Got;
     /// Many values.
     fn multi_get(&mut self, knows: u64, keys: &[u64], answers: &mut Answers) -> Read<()>;
+    /// Many values of a table whose keys are bytes.
+    fn multi_get_byte_keys(&mut self, knows: u64, keys: &[&[u8]], answers: &mut Answers) -> Read<()>;
     /// Many scans.
     fn scan_batch(
         &mut self,
@@ -85,6 +87,13 @@ pub(crate) trait Operations: Send {
     fn write(
         &mut self,
         writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError>;
+    /// The same in a table whose keys are bytes.
+    fn write_byte_keys(
+        &mut self,
+        writes: Writes<'_, &[u8]>,
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), EngineError>;
@@ -167,6 +176,11 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
+    fn multi_get_byte_keys(&mut self, knows: u64, keys: &[&[u8]], answers: &mut Answers) -> Read<()> {
+        self.engine.multi_get_byte_keys(&mut self.queues, keys, answers)?;
+        Ok(self.looked(knows, ()))
+    }
+
     fn scan_batch(
         &mut self,
         knows: u64,
@@ -196,6 +210,15 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         self.engine.write(&mut self.queues, writes, outcomes, old_values)
+    }
+
+    fn write_byte_keys(
+        &mut self,
+        writes: Writes<'_, &[u8]>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        self.engine.write_byte_keys(&mut self.queues, writes, outcomes, old_values)
     }
 
     fn take_unfinished(&mut self) -> Option<Unfinished> {
@@ -267,6 +290,10 @@ impl Operations for LetGo {
         Self::failed()
     }
 
+    fn multi_get_byte_keys(&mut self, _: u64, _: &[&[u8]], _: &mut Answers) -> Read<()> {
+        Self::failed()
+    }
+
     fn scan_batch(&mut self, _: u64, _: Direction, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
         Self::failed()
     }
@@ -278,6 +305,15 @@ impl Operations for LetGo {
     fn write(
         &mut self,
         _: Writes<'_>,
+        _: &mut Vec<WriteOutcome>,
+        _: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        Self::failed()
+    }
+
+    fn write_byte_keys(
+        &mut self,
+        _: Writes<'_, &[u8]>,
         _: &mut Vec<WriteOutcome>,
         _: &mut OldValues,
     ) -> Result<(), EngineError> {

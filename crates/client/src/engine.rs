@@ -17,7 +17,7 @@ use farsight_fabric::{Connection, FabricError};
 use farsight_index::{
     Access, CacheStats, Engine, EngineKind, Ordered, Registered, Registry, UnknownEngine, ValueCache,
 };
-use farsight_protocol::{TableInfo, TableLayout};
+use farsight_protocol::{KeyKind, TableInfo, TableLayout};
 
 use crate::CatalogueError;
 use crate::attached::{Attached, Operations};
@@ -74,8 +74,8 @@ impl<E: ClientEngine, Rest: ClientEngines> ClientEngines for (E, Rest) {
 pub(crate) struct Lookup<C: Connection> {
     find: fn(&str) -> Option<FoundEngine<C>>,
     kinds: fn() -> Vec<&'static EngineKind>,
-    /// The usual engine over so many nodes.
-    pub(crate) usual: fn(usize) -> Option<&'static EngineKind>,
+    /// The usual engine over so many nodes, of tables with such keys.
+    pub(crate) usual: fn(usize, KeyKind) -> Option<&'static EngineKind>,
     /// What an engine is called over so many nodes.
     pub(crate) over: fn(&'static EngineKind, usize) -> &'static EngineKind,
 }

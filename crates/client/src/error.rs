@@ -193,6 +193,24 @@ pub enum WriteError {
         /// Bytes of the value given.
         got_bytes: usize,
     },
+    /// A key of bytes and its value are longer together than the table's engine has them. Nothing of the call
+    /// was sent.
+    #[error(
+        "table {table:?} has keys and values of {max_bytes} B together at most: entry {index} of the call has a \
+         key of {key_bytes} B and a value of {value_bytes} B"
+    )]
+    PairTooLong {
+        /// The table.
+        table: String,
+        /// Which entry of the batch; zero for a single write.
+        index: usize,
+        /// Bytes of the key.
+        key_bytes: usize,
+        /// Bytes of the value.
+        value_bytes: usize,
+        /// Bytes of both together at most.
+        max_bytes: usize,
+    },
     /// The table's values are no integers. Nothing of the call was sent.
     #[error(
         "table {table:?} has values of {value_bytes} B: fetch-and-add wants integers of {INTEGER_BYTES} B. Read the \

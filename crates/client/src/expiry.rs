@@ -17,6 +17,7 @@ use farsight_protocol::{ErrorCode, Expiry, Operand, WriteOperation, WriteOutcome
 use crate::reconnect::ATTEMPTS_MAX;
 use crate::server_time::ServerTime;
 use crate::session::Session;
+use crate::session_key::SessionKey;
 use crate::{OpenError, ReadError, WriteError};
 
 /// Looks and writes that [`Session::set_time_to_live`] takes at most, if others write the key meanwhile.
@@ -99,7 +100,7 @@ impl Session {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn time_to_live(&mut self, key: u64) -> Result<Option<Lifetime>, ReadError> {
+    pub fn time_to_live<K: SessionKey>(&mut self, key: K) -> Result<Option<Lifetime>, ReadError> {
         let mut answers = Answers::default();
         self.multi_get(&[key], &mut answers)?;
         if answers.get(0).is_none() {
@@ -118,7 +119,11 @@ impl Session {
     ///
     /// # Errors
     /// [`WriteError`]; [`ErrorCode::Contended`] if others always came first.
-    pub fn set_time_to_live(&mut self, key: u64, lifetime: Lifetime) -> Result<bool, WriteError> {
+    pub fn set_time_to_live<K: SessionKey>(
+        &mut self,
+        key: K,
+        lifetime: Lifetime,
+    ) -> Result<bool, WriteError> {
         let before = self.lifetime();
         self.set_lifetime(lifetime)?;
         let touched = self.touch(key);
@@ -127,7 +132,7 @@ impl Session {
     }
 
     /// Writes the value of `key` once more.
-    fn touch(&mut self, key: u64) -> Result<bool, WriteError> {
+    fn touch<K: SessionKey>(&mut self, key: K) -> Result<bool, WriteError> {
         let (mut value, mut operand) = (Vec::new(), Vec::new());
         for _ in 0..TOUCHES_MAX {
             let looked = self.get_into(key, &mut value).map_err(|source| WriteError::Look {

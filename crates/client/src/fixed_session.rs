@@ -11,6 +11,7 @@ use farsight_index::{EngineError, OldValues, Writes};
 use farsight_protocol::{TableId, WriteOutcome};
 
 use crate::Origin;
+use crate::SessionKey;
 use crate::attached::Operations;
 use crate::backend::Backend;
 #[cfg(injected)]
@@ -57,16 +58,16 @@ impl FixedSession {
     ///
     /// # Panics
     /// On a table of an engine whose writes nobody executes for others.
-    pub fn write_until(
+    pub fn write_until<K: SessionKey>(
         &mut self,
         until: Deadline,
-        writes: Writes<'_>,
+        writes: Writes<'_, K>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), EngineError> {
         // Before anything is sent: what is lost is not in doubt.
         self.engine.check()?;
         assert!(self.engine.decide_until(until), "an engine whose writes others may execute");
-        self.engine.write(writes, outcomes, &mut OldValues::default())
+        K::write(&mut *self.engine, writes, outcomes, &mut OldValues::default())
     }
 
     /// True if a session that is made anew may do better, after this error.

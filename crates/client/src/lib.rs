@@ -34,6 +34,7 @@ mod repeat;
 mod scan_cursor;
 mod server_time;
 mod session;
+mod session_key;
 mod table;
 mod writes_load;
 
@@ -53,4 +54,5 @@ pub use fixed_session::FixedSession;
 pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
 pub use session::{Origin, Session};
+pub use session_key::SessionKey;
 pub use table::Table;

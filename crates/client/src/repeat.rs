@@ -17,6 +17,7 @@ use crate::attached::Working;
 use crate::injected;
 use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
 use crate::session::Session;
+use crate::session_key::SessionKey;
 
 /// Losses of one batch of writes after which it goes on, at most.
 const LOSSES_MAX: u32 = 16;
@@ -24,22 +25,22 @@ const LOSSES_MAX: u32 = 16;
 impl Session {
     /// Executes writes once, however often their connection is lost meanwhile.
     #[inline]
-    pub(crate) fn write_in_epoch(
+    pub(crate) fn write_in_epoch<K: SessionKey>(
         &mut self,
-        writes: Writes<'_>,
+        writes: Writes<'_, K>,
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         let first_old = old_values.len();
-        let done = self.working.engine.write(writes, outcomes, old_values);
+        let done = K::write(&mut *self.working.engine, writes, outcomes, old_values);
         if done.is_ok() { done } else { self.go_on(done, writes, outcomes, old_values, first_old) }
     }
 
     #[cold]
-    fn go_on(
+    fn go_on<K: SessionKey>(
         &mut self,
         mut done: Result<(), EngineError>,
-        writes: Writes<'_>,
+        writes: Writes<'_, K>,
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
         first_old: usize,
@@ -57,7 +58,7 @@ impl Session {
             self.working.engine.resume(unfinished);
             outcomes.clear();
             old_values.truncate(first_old);
-            done = self.working.engine.write(writes, outcomes, old_values);
+            done = K::write(&mut *self.working.engine, writes, outcomes, old_values);
         }
         done
     }

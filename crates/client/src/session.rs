@@ -8,14 +8,14 @@
 //! sent and the answer is lost, it goes on over the next connection as the same write (`repeat.rs`), or is
 //! indeterminate.
 
+mod writes;
+
 use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
-use farsight_index::{
-    Access, Answers, Counters, Direction, EngineError, OldValues, Pairs, ScanRequest, Writes, clear_kept,
-};
-use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
+use farsight_index::{Access, Answers, Counters, Direction, EngineError, Pairs, ScanRequest};
+use farsight_protocol::{TableId, WriteOutcome};
 
 use crate::attached::{Got, LetGo, Operations, Read, Working};
 use crate::expiry::Expiring;
@@ -23,6 +23,7 @@ use crate::expiry::Expiring;
 use crate::injected;
 use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
 use crate::server_time::ServerTime;
+use crate::session_key::SessionKey;
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
@@ -137,7 +138,12 @@ impl Session {
     /// [`ReadError`]; of a table whose values have any length always [`ReadError::WrongBufferSize`]: see
     /// [`Session::get_into`].
     #[inline]
-    pub fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+    pub fn get<K: SessionKey>(&mut self, key: K, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        K::get(self, key, value)
+    }
+
+    #[inline]
+    pub(crate) fn get_integer(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
         if value.len() != self.buffer_bytes {
             return Err(self.wrong_buffer_size(value.len()));
         }
@@ -145,6 +151,18 @@ impl Session {
             Got::Settled(version) => Ok((version != 0).then_some(version)),
             got => self.go_on_with_get(got, key, value),
         }
+    }
+
+    /// [`Session::get`] by a batch of one key.
+    pub(crate) fn get_single<K: SessionKey>(
+        &mut self,
+        key: K,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, ReadError> {
+        if value.len() != self.buffer_bytes {
+            return Err(self.wrong_buffer_size(value.len()));
+        }
+        self.with_single(key, |bytes| value.copy_from_slice(bytes))
     }
 
     /// A GET whose first attempt failed, or whose table may be another one by now.
@@ -161,21 +179,26 @@ impl Session {
     /// # Errors
     /// [`ReadError`].
     #[inline]
-    pub fn get_into(&mut self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+    pub fn get_into<K: SessionKey>(&mut self, key: K, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
         if self.has_blocks() {
-            return self.get_block_into(key, value);
+            value.clear();
+            return self.with_single(key, |bytes| value.extend_from_slice(bytes));
         }
         value.resize(self.value_bytes, 0);
         self.get(key, value)
     }
 
-    fn get_block_into(&mut self, key: u64, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+    /// Hands the value of `key` to `take`, if it is there, and returns its version.
+    fn with_single<K: SessionKey>(
+        &mut self,
+        key: K,
+        take: impl FnOnce(&[u8]),
+    ) -> Result<Option<u64>, ReadError> {
         let mut single = std::mem::take(&mut self.single);
         let got = self.multi_get(&[key], &mut single);
         let found = single.iter().next().flatten().filter(|_| got.is_ok());
-        value.clear();
         let version = found.map(|(bytes, version)| {
-            value.extend_from_slice(bytes);
+            take(bytes);
             version
         });
         self.single = single;
@@ -188,8 +211,8 @@ impl Session {
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
     #[inline]
-    pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.read(|engine, knows| engine.multi_get(knows, keys, answers))?;
+    pub fn multi_get<K: SessionKey>(&mut self, keys: &[K], answers: &mut Answers) -> Result<(), ReadError> {
+        self.read(|engine, knows| K::multi_get(engine, knows, keys, answers))?;
         self.take_deadlines(answers)
     }
 
@@ -238,133 +261,6 @@ impl Session {
         self.read(|engine, knows| engine.scan_batch(knows, direction, scans, pairs))
     }
 
-    /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is the
-    /// operand: mostly the value ([`WriteOperation::operand_bytes`]).
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn write_one(
-        &mut self,
-        operation: WriteOperation,
-        key: u64,
-        value: &[u8],
-    ) -> Result<WriteOutcome, WriteError> {
-        self.exchange_one(operation, key, value, &mut OldValues::default())
-    }
-
-    /// [`Session::write_one`] of an operation that returns the value before
-    /// ([`WriteOperation::returns_value`]). It is appended to `old_values`, and means something if the
-    /// outcome is [`WriteOutcome::Replaced`].
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn exchange_one(
-        &mut self,
-        operation: WriteOperation,
-        key: u64,
-        value: &[u8],
-        old_values: &mut OldValues,
-    ) -> Result<WriteOutcome, WriteError> {
-        self.table.check_operand(operation, 0, value)?;
-        let now_ms = self.time_for_write()?;
-        let with_deadline = self.expiring.as_mut().map(|expiring| {
-            expiring.with_deadline(operation, value, now_ms);
-            std::mem::take(&mut expiring.operand)
-        });
-        let value = with_deadline.as_deref().unwrap_or(value);
-        let mut outcomes = std::mem::take(&mut self.outcome);
-        outcomes.clear();
-        let bounds: &[usize] = if self.has_bounds(operation) { &[0, value.len()] } else { &[] };
-        let writes = Writes { operation, keys: &[key], values: value, bounds };
-        let result = self.write_all(writes, &mut outcomes, old_values);
-        let outcome = outcomes.first().copied();
-        self.outcome = outcomes;
-        if let (Some(expiring), Some(operand)) = (&mut self.expiring, with_deadline) {
-            expiring.operand = operand;
-        }
-        result?;
-        match outcome.expect("a write of one entry has one outcome") {
-            WriteOutcome::Failed(code) => {
-                Err(WriteError::Refused { table: self.table.name().to_owned(), operation, code })
-            }
-            done => Ok(done),
-        }
-    }
-
-    /// Executes writes of one kind, in their order, and puts their outcomes into `outcomes`, which it
-    /// replaces. The writes of a call are independent: each is atomic by itself, all together are not.
-    ///
-    /// # Errors
-    /// [`WriteError`] if a call failed as a whole; then `outcomes` has those of the writes that are known to
-    /// be done. A single write that the server could not do is no error but [`WriteOutcome::Failed`].
-    pub fn write<'v>(
-        &mut self,
-        operation: WriteOperation,
-        entries: impl Iterator<Item = (u64, &'v [u8])>,
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), WriteError> {
-        self.exchange(operation, entries, outcomes, &mut OldValues::default())
-    }
-
-    /// [`Session::write`] of an operation that returns the value before. `old_values` is replaced by one
-    /// value an outcome, one behind the other. Each means something if the outcome is
-    /// [`WriteOutcome::Replaced`].
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn exchange<'v>(
-        &mut self,
-        operation: WriteOperation,
-        entries: impl Iterator<Item = (u64, &'v [u8])>,
-        outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut OldValues,
-    ) -> Result<(), WriteError> {
-        outcomes.clear();
-        old_values.clear();
-        let (mut keys, mut values) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.values));
-        let mut bounds = std::mem::take(&mut self.bounds);
-        keys.clear();
-        values.clear();
-        bounds.clear();
-        let has_bounds = self.has_bounds(operation);
-        if has_bounds {
-            bounds.push(0);
-        }
-        let now_ms = self.time_for_write()?;
-        let mut expiring = self.expiring.take();
-        let gathered = entries.enumerate().try_for_each(|(index, (key, value))| {
-            self.table.check_operand(operation, index, value)?;
-            keys.push(key);
-            match &mut expiring {
-                Some(expiring) => {
-                    values.extend_from_slice(expiring.with_deadline(operation, value, now_ms));
-                }
-                None => values.extend_from_slice(value),
-            }
-            if has_bounds {
-                bounds.push(values.len());
-            }
-            Ok(())
-        });
-        self.expiring = expiring;
-        let writes = Writes { operation, keys: &keys, values: &values, bounds: &bounds };
-        let written = gathered.and_then(|()| self.write_all(writes, outcomes, old_values));
-        clear_kept(&mut keys);
-        clear_kept(&mut values);
-        clear_kept(&mut bounds);
-        (self.keys, self.values, self.bounds) = (keys, values, bounds);
-        written
-    }
-
-    /// The servers' time, if pairs have deadlines.
-    #[inline]
-    fn time_for_write(&mut self) -> Result<u64, WriteError> {
-        if self.expiring.is_none() {
-            return Ok(0);
-        }
-        self.server_time_ms().map_err(|error| self.reopen_for_write(error))
-    }
-
     /// Asks the nodes of this epoch, or of the next, what time it is.
     pub(crate) fn ask_time(&mut self) -> Result<ServerTime, OpenError> {
         let mut attempts = 1;
@@ -378,61 +274,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// True if each value of these writes says where it ends.
-    fn has_bounds(&self, operation: WriteOperation) -> bool {
-        operation.has_value() && self.has_blocks()
-    }
-
-    fn write_all(
-        &mut self,
-        writes: Writes<'_>,
-        outcomes: &mut Vec<WriteOutcome>,
-        old_values: &mut OldValues,
-    ) -> Result<(), WriteError> {
-        outcomes.reserve(writes.keys.len());
-        self.connect_for_write()?;
-        let mut done = self.write_in_epoch(writes, outcomes, old_values);
-        for _ in 1..ATTEMPTS_MAX {
-            let may_be_gone = match &done {
-                // Whatever else was done is done, in the table that is gone.
-                Ok(()) => {
-                    !outcomes.is_empty()
-                        && outcomes.iter().all(|done| *done == WriteOutcome::Failed(ErrorCode::UnknownTable))
-                }
-                Err(error) => outcomes.is_empty() && !error.is_indeterminate(),
-            };
-            if !may_be_gone || !self.has_moved_in_write(done.as_ref().err(), outcomes)? {
-                break;
-            }
-            old_values.clear();
-            done = self.write_in_epoch(writes, outcomes, old_values);
-        }
-        #[cfg(injected)]
-        if injected::WRITE_REPEATED.is_injected() && done.as_ref().is_err_and(EngineError::is_indeterminate) {
-            outcomes.clear();
-            old_values.clear();
-            self.connect_for_write()?;
-            done = self.working.engine.write(writes, outcomes, old_values);
-        }
-        let unknown = writes.keys.len() - outcomes.len();
-        done.map_err(|source| self.table.write_error(writes.operation, unknown, source))
-    }
-
-    /// Asks where the table's name leads, after a write that did nothing: it failed, or met a dropped table.
-    /// True if it can be done in another one.
-    #[cold]
-    fn has_moved_in_write(
-        &mut self,
-        error: Option<&EngineError>,
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<bool, WriteError> {
-        let moved = self.has_moved_from(error);
-        if !matches!(moved, Ok(false)) {
-            outcomes.clear();
-        }
-        moved.map_err(|error| self.reopen_for_write(error))
     }
 
     /// Fetches the whole model and translation table into the shared cache, instead of piece by piece on
@@ -654,29 +495,5 @@ impl Session {
             }
         }
         Err(loss.into())
-    }
-}
-
-impl Table {
-    /// [`WriteError::check_operand`] of this table.
-    #[inline]
-    fn check_operand(
-        &self,
-        operation: WriteOperation,
-        index: usize,
-        operand: &[u8],
-    ) -> Result<(), WriteError> {
-        WriteError::check_operand((self.name(), self.values()), operation, index, operand)
-    }
-
-    #[cold]
-    fn write_error(&self, operation: WriteOperation, entries: usize, source: EngineError) -> WriteError {
-        let table = self.name().to_owned();
-        let is_indeterminate = source.is_indeterminate();
-        let source = Box::new(source);
-        if is_indeterminate {
-            return WriteError::Indeterminate { table, operation, entries, source };
-        }
-        WriteError::Engine { table, source }
     }
 }

@@ -19,8 +19,8 @@ use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
 use farsight_index::Writes;
 use farsight_node::{Executor, answer};
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, Reply, ReplyWriter, Request, SentOutcome, ServerError, TableId, WriteEntry,
-    WriteOperation, WriteOutcome,
+    ErrorCode, HEADER_BYTES, KeyKind, ReplaceEntry, Reply, ReplyWriter, Request, SentOutcome, ServerError,
+    TableId, WriteOperation, WriteOutcome,
 };
 
 use crate::Serving;
@@ -48,7 +48,9 @@ struct Batch {
     until: Option<MonotonicNs>,
     /// Each with the number of its writes.
     calls: Vec<(Ticket, usize)>,
-    keys: Vec<u64>,
+    /// Keys one behind the other, and where each begins, and the last one ends.
+    keys: Vec<u8>,
+    key_bounds: Vec<usize>,
     values: Vec<u8>,
     bounds: Vec<usize>,
 }
@@ -70,6 +72,10 @@ impl ProxyCalls {
             let text = "the call came too late by this compute node's clock";
             return Err(ServerError::new(ErrorCode::Contended, text));
         }
+        if self.serving.tables().get(&table).is_some_and(|served| !has_byte_keys(served)) {
+            // Here, so that no other call of the batch is refused with it.
+            entries.iter().try_for_each(|entry| integer(entry.key).map(drop))?;
+        }
         let origin = Origin { epoch, table };
         let known = self.waiting.iter().position(|batch| batch.origin == origin);
         let number = known.unwrap_or_else(|| {
@@ -82,7 +88,7 @@ impl ProxyCalls {
 
     /// Executes a batch. What became of its writes, in their order, is in `outcomes`.
     fn execute(&mut self, batch: &Batch, outcomes: &mut Vec<WriteOutcome>) -> Result<(), ServerError> {
-        let Batch { origin, keys, values, bounds, until, .. } = batch;
+        let Batch { origin, until, .. } = batch;
         let unknown = || {
             let text = format!("this compute node does not write in table {}", origin.table.0);
             ServerError::new(ErrorCode::UnknownTable, text)
@@ -95,9 +101,15 @@ impl ProxyCalls {
         };
         let Some(until) = until else { return Ok(()) };
         let until = Deadline::new(&self.serving.clock, *until);
-        let writes = Writes { operation: WriteOperation::Update, keys, values, bounds };
-        let Err(error) = session.write_until(until, writes, outcomes) else {
-            served.count(keys.len(), keys.iter().collect::<HashSet<_>>().len());
+        let keys: Vec<&[u8]> = batch.keys().collect();
+        let written = if has_byte_keys(&served) {
+            session.write_until(until, batch.writes(&keys), outcomes)
+        } else {
+            let integers = keys.iter().map(|key| integer(key)).collect::<Result<Vec<_>, _>>()?;
+            session.write_until(until, batch.writes(&integers), outcomes)
+        };
+        let Err(error) = written else {
+            served.count(keys.len(), keys.into_iter().collect::<HashSet<_>>().len());
             return Ok(());
         };
         if session.is_lost(&error) {
@@ -133,26 +145,55 @@ fn session_on(served: &ServedTable, origin: Origin) -> Result<FixedSession, Serv
     Err(ServerError::new(ErrorCode::UnknownTable, text))
 }
 
+/// True if the table's keys are bytes of any length.
+fn has_byte_keys(served: &ServedTable) -> bool {
+    served.table.info().definition.key_kind == KeyKind::Bytes
+}
+
+/// A key of a table whose keys are integers.
+fn integer(key: &[u8]) -> Result<u64, ServerError> {
+    key.try_into().map(u64::from_le_bytes).map_err(|_| {
+        let text = format!("the table's keys are integers of 8 B, and a key of the call has {} B", key.len());
+        ServerError::new(ErrorCode::BadRequest, text)
+    })
+}
+
 impl Batch {
     fn new(origin: Origin) -> Self {
         let (calls, keys, values) = (Vec::new(), Vec::new(), Vec::new());
-        Self { origin, until: None, calls, keys, values, bounds: vec![0] }
+        Self { origin, until: None, calls, keys, key_bounds: vec![0], values, bounds: vec![0] }
+    }
+
+    /// How many writes it has.
+    fn len(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// Their keys, in order.
+    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.key_bounds.windows(2).map(|ends| &self.keys[ends[0]..ends[1]])
+    }
+
+    /// The writes of these keys.
+    fn writes<'b, K>(&'b self, keys: &'b [K]) -> Writes<'b, K> {
+        Writes { operation: WriteOperation::Update, keys, values: &self.values, bounds: &self.bounds }
     }
 
     /// Takes up a call, and returns how many writes it has.
     fn push<'e>(
         &mut self,
         (ticket, until): (Ticket, Option<MonotonicNs>),
-        entries: impl Iterator<Item = WriteEntry<'e>>,
+        entries: impl Iterator<Item = ReplaceEntry<'e>>,
     ) -> usize {
         self.until = self.until.into_iter().chain(until).min();
-        let before = self.keys.len();
-        for WriteEntry { key, value, .. } in entries {
-            self.keys.push(key);
+        let before = self.len();
+        for ReplaceEntry { key, value } in entries {
+            self.keys.extend_from_slice(key);
+            self.key_bounds.push(self.keys.len());
             self.values.extend_from_slice(value);
             self.bounds.push(self.values.len());
         }
-        let count = self.keys.len() - before;
+        let count = self.len() - before;
         self.calls.push((ticket, count));
         count
     }
@@ -181,7 +222,7 @@ impl Executor for ProxyCalls {
         let (mut finished, mut reply, mut refusal) = (0, Vec::new(), Vec::new());
         let (serving, name) = (Arc::clone(&self.serving), self.name.clone());
         for batch in waiting {
-            let mut outcomes = Vec::with_capacity(batch.keys.len());
+            let mut outcomes = Vec::with_capacity(batch.len());
             answer(&serving.failure, &name, usize::MAX, &mut refusal, |reply| {
                 ReplyWriter::new(reply);
                 self.execute(&batch, &mut outcomes).map(|()| 0)

@@ -11,7 +11,7 @@ use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_protocol::{NodeStats, Proxy, TableDefinition, TableId, TableInfo, ValueKind};
 
-use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError, TableOptions};
+use crate::{Addresses, ConnectError, KeyType, ServerUrl, Table, TableError, TableOptions};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
@@ -126,7 +126,11 @@ impl Client {
     ///
     /// # Errors
     /// [`TableError`]: a bad name, a size out of range, a table of that name with another definition.
-    pub fn create_table<K: Key>(&self, name: &str, value_bytes: usize) -> Result<Table<K>, TableError> {
+    pub fn create_table<K: KeyType + ?Sized>(
+        &self,
+        name: &str,
+        value_bytes: usize,
+    ) -> Result<Table<K>, TableError> {
         self.create_table_with(name, value_bytes, &TableOptions::default())
     }
 
@@ -135,7 +139,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::create_table`].
-    pub fn create_table_with<K: Key>(
+    pub fn create_table_with<K: KeyType + ?Sized>(
         &self,
         name: &str,
         value_bytes: usize,
@@ -153,8 +157,8 @@ impl Client {
         self.create_table_of(name, ValueKind::Fixed(values), options)
     }
 
-    /// Makes a table for keys of type `K` and values of any length up to [`ValueKind::BLOCKS`]'s limit, or
-    /// opens the one that is already defined so.
+    /// Makes a table for keys of type `K` and values of any length up to the limit of
+    /// [`KeyType::longest_values`], or opens the one that is already defined so.
     ///
     /// ```
     /// # use farsight::{Options, Server};
@@ -177,8 +181,8 @@ impl Client {
     /// # Errors
     /// [`TableError`]: a bad name, an engine without such values, a table of that name with another
     /// definition.
-    pub fn create_blocks_table<K: Key>(&self, name: &str) -> Result<Table<K>, TableError> {
-        self.create_table_of(name, ValueKind::BLOCKS, &TableOptions::default())
+    pub fn create_blocks_table<K: KeyType + ?Sized>(&self, name: &str) -> Result<Table<K>, TableError> {
+        self.create_table_of(name, K::longest_values(), &TableOptions::default())
     }
 
     /// Makes a table for keys of type `K` and such values, or opens the one that is already defined so, of
@@ -187,7 +191,7 @@ impl Client {
     /// # Errors
     /// As [`Client::create_table`] and [`Client::create_blocks_table`]; a limit of values beyond what the
     /// node's messages carry.
-    pub fn create_table_of<K: Key>(
+    pub fn create_table_of<K: KeyType + ?Sized>(
         &self,
         name: &str,
         values: ValueKind,
@@ -195,9 +199,9 @@ impl Client {
     ) -> Result<Table<K>, TableError> {
         let value_type = options.value_type.clone();
         let TableOptions { memory_bytes, ack, replicas, .. } = *options;
-        let (name, key_kind) = (name.to_owned(), K::KIND);
+        let (name, key_kind) = (name.to_owned(), K::KEY_KIND);
         let definition = TableDefinition { name, key_kind, values, value_type, memory_bytes, ack, replicas };
-        let sample = options.sample.iter().map(|key| key.encode()).collect();
+        let sample = K::sample(&options.sample);
         Table::new(self.inner.create_table(NewTable { definition, engine: options.engine, sample })?)
     }
 
@@ -205,7 +209,7 @@ impl Client {
     ///
     /// # Errors
     /// [`TableError::Catalogue`] if there is none, [`TableError::KeyKind`] if its keys are not `K`.
-    pub fn table<K: Key>(&self, name: &str) -> Result<Table<K>, TableError> {
+    pub fn table<K: KeyType + ?Sized>(&self, name: &str) -> Result<Table<K>, TableError> {
         Table::new(self.inner.open_table(name)?)
     }
 

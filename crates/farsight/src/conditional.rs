@@ -9,7 +9,7 @@ use farsight_protocol::{
     EXPECTED_VERSION_BYTES, INTEGER_BYTES, Operand, ValueKind, WriteOperation, WriteOutcome,
 };
 
-use crate::{Key, Session, Value};
+use crate::{KeyType, Session, Value};
 
 /// What a swap found and did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,7 +114,7 @@ fn stored(outcome: WriteOutcome) -> (u64, bool) {
     }
 }
 
-impl<K: Key> Session<K> {
+impl<K: KeyType + ?Sized> Session<K> {
     /// Stores a value if the key has the version `expected`, as a read returned it; 0 expects an absent key.
     /// [`WriteOutcome::Replaced`] or [`WriteOutcome::Inserted`] if so. Otherwise nothing changes:
     /// [`WriteOutcome::Differs`] with the version that is there, or [`WriteOutcome::Absent`].
@@ -127,13 +127,13 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn compare_and_set(
         &mut self,
-        key: K,
+        key: K::Ref<'_>,
         expected: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
         self.operands.clear();
         push_compare(&mut self.operands, expected, value);
-        self.inner.write_one(WriteOperation::CompareAndSet, key.encode(), &self.operands)
+        self.inner.write_one(WriteOperation::CompareAndSet, K::encoded(key), &self.operands)
     }
 
     /// Replaces the value if it equals `expected`, byte for byte: [`WriteOutcome::Replaced`]. Otherwise
@@ -144,14 +144,14 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn compare_and_set_value(
         &mut self,
-        key: K,
+        key: K::Ref<'_>,
         expected: &[u8],
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
         self.operands.clear();
         let table = (self.inner.table().name(), self.values());
         push_compare_value(&mut self.operands, table, 0, (expected, value))?;
-        self.inner.write_one(WriteOperation::CompareAndSetValue, key.encode(), &self.operands)
+        self.inner.write_one(WriteOperation::CompareAndSetValue, K::encoded(key), &self.operands)
     }
 
     /// Removes a key if it has the version `expected`: [`WriteOutcome::Removed`]. Otherwise nothing changes:
@@ -159,8 +159,8 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn remove_if(&mut self, key: K, expected: u64) -> Result<WriteOutcome, WriteError> {
-        self.inner.write_one(WriteOperation::RemoveIf, key.encode(), &expected.to_le_bytes())
+    pub fn remove_if(&mut self, key: K::Ref<'_>, expected: u64) -> Result<WriteOutcome, WriteError> {
+        self.inner.write_one(WriteOperation::RemoveIf, K::encoded(key), &expected.to_le_bytes())
     }
 
     /// Adds to the integer that is the key's value: 8 bytes, little-endian, signed or unsigned, wrapping. An
@@ -169,7 +169,7 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`WriteError`]; [`WriteError::NotInteger`] if the table's values are not of 8 B. Where values have any
     /// length, one of another length is refused ([`ErrorCode::NotInteger`](crate::ErrorCode)).
-    pub fn fetch_add(&mut self, key: K, delta: i64) -> Result<Added, WriteError> {
+    pub fn fetch_add(&mut self, key: K::Ref<'_>, delta: i64) -> Result<Added, WriteError> {
         let outcome = self.exchange_one(WriteOperation::FetchAdd, key, &delta.to_le_bytes())?;
         Ok(added(outcome, self.old_value.get(0).unwrap_or_default()))
     }
@@ -178,7 +178,7 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn swap(&mut self, key: K, value: &[u8]) -> Result<Swapped, WriteError> {
+    pub fn swap(&mut self, key: K::Ref<'_>, value: &[u8]) -> Result<Swapped, WriteError> {
         let outcome = self.exchange_one(WriteOperation::Swap, key, value)?;
         Ok(swapped(outcome, self.old_value.get(0).unwrap_or_default()))
     }
@@ -189,7 +189,7 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn compare_and_set_many<V: AsRef<[u8]>>(
         &mut self,
-        writes: &[(K, u64, V)],
+        writes: &[(K::Ref<'_>, u64, V)],
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         self.operands.clear();
@@ -200,7 +200,7 @@ impl<K: Key> Session<K> {
             push_compare(&mut self.operands, *expected, value.as_ref());
             self.operand_ends.push(self.operands.len());
         }
-        let keys = writes.iter().map(|(key, ..)| key.encode());
+        let keys = writes.iter().map(|(key, ..)| K::encoded(*key));
         self.write_operands(WriteOperation::CompareAndSet, keys, outcomes)
     }
 
@@ -210,7 +210,7 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn compare_and_set_value_many<V: AsRef<[u8]>>(
         &mut self,
-        writes: &[(K, V, V)],
+        writes: &[(K::Ref<'_>, V, V)],
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         self.operands.clear();
@@ -220,7 +220,7 @@ impl<K: Key> Session<K> {
             push_compare_value(&mut self.operands, table, index, (expected.as_ref(), value.as_ref()))?;
             self.operand_ends.push(self.operands.len());
         }
-        let keys = writes.iter().map(|(key, ..)| key.encode());
+        let keys = writes.iter().map(|(key, ..)| K::encoded(*key));
         self.write_operands(WriteOperation::CompareAndSetValue, keys, outcomes)
     }
 
@@ -230,13 +230,13 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn remove_if_many(
         &mut self,
-        writes: &[(K, u64)],
+        writes: &[(K::Ref<'_>, u64)],
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         self.operands.clear();
         self.operands.extend(writes.iter().flat_map(|(_, expected)| expected.to_le_bytes()));
         let operands = self.operands.chunks_exact(EXPECTED_VERSION_BYTES);
-        let entries = writes.iter().map(|(key, _)| key.encode()).zip(operands);
+        let entries = writes.iter().map(|(key, _)| K::encoded(*key)).zip(operands);
         self.inner.write(WriteOperation::RemoveIf, entries, outcomes)
     }
 
@@ -246,13 +246,13 @@ impl<K: Key> Session<K> {
     /// As [`Session::fetch_add`].
     pub fn fetch_add_many(
         &mut self,
-        writes: &[(K, i64)],
+        writes: &[(K::Ref<'_>, i64)],
         exchanges: &mut Exchanges,
     ) -> Result<(), WriteError> {
         self.operands.clear();
         self.operands.extend(writes.iter().flat_map(|(_, delta)| delta.to_le_bytes()));
         let operands = self.operands.chunks_exact(INTEGER_BYTES);
-        let entries = writes.iter().map(|(key, _)| key.encode()).zip(operands);
+        let entries = writes.iter().map(|(key, _)| K::encoded(*key)).zip(operands);
         let Exchanges { outcomes, old_values } = exchanges;
         self.inner.exchange(WriteOperation::FetchAdd, entries, outcomes, old_values)
     }
@@ -263,10 +263,10 @@ impl<K: Key> Session<K> {
     /// [`WriteError`].
     pub fn swap_many<V: AsRef<[u8]>>(
         &mut self,
-        pairs: &[(K, V)],
+        pairs: &[(K::Ref<'_>, V)],
         exchanges: &mut Exchanges,
     ) -> Result<(), WriteError> {
-        let entries = pairs.iter().map(|(key, value)| (key.encode(), value.as_ref()));
+        let entries = pairs.iter().map(|(key, value)| (K::encoded(*key), value.as_ref()));
         let Exchanges { outcomes, old_values } = exchanges;
         self.inner.exchange(WriteOperation::Swap, entries, outcomes, old_values)
     }
@@ -274,18 +274,18 @@ impl<K: Key> Session<K> {
     fn exchange_one(
         &mut self,
         operation: WriteOperation,
-        key: K,
+        key: K::Ref<'_>,
         operand: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
         self.old_value.clear();
-        self.inner.exchange_one(operation, key.encode(), operand, &mut self.old_value)
+        self.inner.exchange_one(operation, K::encoded(key), operand, &mut self.old_value)
     }
 
     /// Writes of one kind, whose operands stand in `self.operands` up to `self.operand_ends`.
-    fn write_operands(
+    fn write_operands<'k>(
         &mut self,
         operation: WriteOperation,
-        keys: impl Iterator<Item = u64>,
+        keys: impl Iterator<Item = K::Encoded<'k>>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         let mut begin = 0;

@@ -3,15 +3,18 @@
 use farsight_client::EngineKind;
 use farsight_protocol::Ack;
 
+use crate::KeyType;
+
 /// What may be said of a new table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TableOptions<K> {
-    /// Its engine; without one the first of [`EngineKind::all`] that has tables over so many nodes.
+#[derive(Clone, Debug)]
+pub struct TableOptions<K: KeyType + ?Sized> {
+    /// Its engine; without one the first of [`EngineKind::all`] that has tables over so many nodes, with such
+    /// keys.
     pub engine: Option<&'static EngineKind>,
     /// Keys as they will come, in any order, of an engine whose nodes have ranges of them, as XStore-D. The
     /// ranges have the same number of them each, and never change. With fewer keys than nodes they are of the
     /// same width.
-    pub sample: Vec<K>,
+    pub sample: Vec<K::Owned>,
     /// What the bytes of a value are, by a name on which its users agree, as numpy's `<f8`: up to 32 visible
     /// ASCII characters. A table that is there must have this one; empty takes any.
     pub value_type: String,
@@ -25,7 +28,7 @@ pub struct TableOptions<K> {
     pub replicas: Option<u8>,
 }
 
-impl<K> Default for TableOptions<K> {
+impl<K: KeyType + ?Sized> Default for TableOptions<K> {
     fn default() -> Self {
         Self {
             engine: None,

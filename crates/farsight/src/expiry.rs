@@ -7,9 +7,9 @@ use std::time::Duration;
 use farsight_client::{Lifetime, ReadError, WriteError};
 use farsight_protocol::WriteOutcome;
 
-use crate::{Key, Session};
+use crate::{KeyType, Session};
 
-impl<K: Key> Session<K> {
+impl<K: KeyType + ?Sized> Session<K> {
     /// [`Session::put`] of a pair that stays so long, in whole milliseconds.
     ///
     /// ```
@@ -36,7 +36,12 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`WriteError`]; [`WriteError::NoDeadlines`] in a table whose pairs have none.
-    pub fn put_for(&mut self, key: K, value: &[u8], stays: Duration) -> Result<WriteOutcome, WriteError> {
+    pub fn put_for(
+        &mut self,
+        key: K::Ref<'_>,
+        value: &[u8],
+        stays: Duration,
+    ) -> Result<WriteOutcome, WriteError> {
         let before = self.lifetime();
         self.set_lifetime(Lifetime::For(stays))?;
         let done = self.put(key, value);
@@ -64,8 +69,8 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn time_to_live(&mut self, key: K) -> Result<Option<Lifetime>, ReadError> {
-        self.inner.time_to_live(key.encode())
+    pub fn time_to_live(&mut self, key: K::Ref<'_>) -> Result<Option<Lifetime>, ReadError> {
+        self.inner.time_to_live(K::encoded(key))
     }
 
     /// Lets the pair of `key` stay so long from now on; its value stays as it is. False if the key is absent.
@@ -74,8 +79,8 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn set_time_to_live(&mut self, key: K, stays: Lifetime) -> Result<bool, WriteError> {
-        self.inner.set_time_to_live(key.encode(), stays)
+    pub fn set_time_to_live(&mut self, key: K::Ref<'_>, stays: Lifetime) -> Result<bool, WriteError> {
+        self.inner.set_time_to_live(K::encoded(key), stays)
     }
 
     /// How wrong this client may be about the servers' clocks. A pair may be returned so much later than at

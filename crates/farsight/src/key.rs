@@ -1,16 +1,118 @@
 //! Keys as users have them, and the 64-bit integers that the store orders.
 //!
-//! Invariant: `encode` is a bijection between the kind's values and all of `u64`, and
+//! Invariant: of keys of eight bytes, `encode` is a bijection between the kind's values and all of `u64`, and
 //! `encode(a) < encode(b)` exactly when `a` comes before `b` in the kind's order. So every kind has ordinary
 //! keys at both ends, and what a scan returns is what was stored, bit for bit.
 
-use farsight_protocol::KeyKind;
+use farsight_client::{EngineKind, SessionKey};
+use farsight_protocol::{KeyKind, ValueKind};
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// What a table's keys can be: `u64`, `i64`, `f64` and `[u8; 8]`.
+/// What the keys of a table are: a [`Key`] of eight bytes, or `[u8]`, bytes of any length.
+///
+/// Keys of bytes have no order: engines without order alone have such tables, as FlexKV. They have all
+/// operations on single keys and their batches.
+///
+/// ```
+/// # use farsight::{Options, Server};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let socket = directory.path().join("example.sock");
+/// # let server = Server::builder().socket(&socket).table_memory_bytes(64 << 20).start()?;
+/// # let client = farsight::connect(&server.url().to_string())?;
+/// let mut users = client.create_blocks_table::<[u8]>("users")?.session(Options::default())?;
+/// users.put(b"ada@example.org", b"Ada Lovelace")?;
+/// assert_eq!(users.get(b"ada@example.org")?.unwrap().value, b"Ada Lovelace");
+/// assert!(users.get(b"ada@example.com")?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The trait is sealed, as [`Key`] is.
+pub trait KeyType: sealed::Sealed + 'static {
+    /// The kind as the nodes record it.
+    const KEY_KIND: KeyKind;
+
+    /// A key as operations take it: itself, or borrowed bytes.
+    type Ref<'k>: Copy;
+
+    /// A key of its own.
+    type Owned: Clone;
+
+    /// As sessions have it.
+    #[doc(hidden)]
+    type Encoded<'k>: SessionKey;
+
+    /// Values of any length, up to the longest that a table with such keys has.
+    #[must_use]
+    fn longest_values() -> ValueKind;
+
+    #[doc(hidden)]
+    fn encoded(key: Self::Ref<'_>) -> Self::Encoded<'_>;
+
+    /// Many keys: in `scratch`, or `keys` itself where it has them so already.
+    #[doc(hidden)]
+    fn all_encoded<'a, 'k>(keys: &'a [Self::Ref<'k>], scratch: &'a mut Vec<u64>) -> &'a [Self::Encoded<'k>];
+
+    /// The integers of a sample of keys, where an engine has ranges of them.
+    #[doc(hidden)]
+    fn sample(keys: &[Self::Owned]) -> Vec<u64>;
+}
+
+impl<K: Key> KeyType for K {
+    const KEY_KIND: KeyKind = K::KIND;
+    type Ref<'k> = K;
+    type Owned = K;
+    type Encoded<'k> = u64;
+
+    fn longest_values() -> ValueKind {
+        ValueKind::BLOCKS
+    }
+
+    #[inline]
+    fn encoded(key: Self::Ref<'_>) -> Self::Encoded<'_> {
+        key.encode()
+    }
+
+    #[inline]
+    fn all_encoded<'a, 'k>(keys: &'a [Self::Ref<'k>], scratch: &'a mut Vec<u64>) -> &'a [Self::Encoded<'k>] {
+        K::encode_all(keys, scratch)
+    }
+
+    fn sample(keys: &[K]) -> Vec<u64> {
+        keys.iter().map(|key| key.encode()).collect()
+    }
+}
+
+impl sealed::Sealed for [u8] {}
+impl KeyType for [u8] {
+    const KEY_KIND: KeyKind = KeyKind::Bytes;
+    type Ref<'k> = &'k [u8];
+    type Owned = Vec<u8>;
+    type Encoded<'k> = &'k [u8];
+
+    fn longest_values() -> ValueKind {
+        let able = EngineKind::all().into_iter().find(|kind| kind.has_byte_keys());
+        able.map_or(ValueKind::BLOCKS, EngineKind::longest_values)
+    }
+
+    fn encoded(key: Self::Ref<'_>) -> Self::Encoded<'_> {
+        key
+    }
+
+    fn all_encoded<'a, 'k>(keys: &'a [Self::Ref<'k>], _: &'a mut Vec<u64>) -> &'a [Self::Encoded<'k>] {
+        keys
+    }
+
+    fn sample(_: &[Vec<u8>]) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// A key of eight bytes: `u64`, `i64`, `f64` and `[u8; 8]`.
 ///
 /// | type | order |
 /// |---|---|

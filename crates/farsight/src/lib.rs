@@ -160,7 +160,7 @@ pub use farsight_protocol::{
     SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats, ValueKind,
     WriteOperation, WriteOutcome,
 };
-pub use key::Key;
+pub use key::{Key, KeyType};
 pub use neighbours::Neighbour;
 pub use pairs::{Pair, Pairs};
 pub use scan::{Keys, Scan};

@@ -6,9 +6,9 @@ use crate::Key;
 
 /// The pairs of a batch of scans, scan after scan: flat arrays, to be reused from batch to batch.
 #[derive(Clone, Debug)]
-pub struct Pairs<K> {
+pub struct Pairs<K: ?Sized> {
     encoded: farsight_index::Pairs,
-    key: PhantomData<fn() -> K>,
+    key: PhantomData<fn(&K)>,
 }
 
 /// One stored pair, borrowed from [`Pairs`].
@@ -22,7 +22,7 @@ pub struct Pair<'a, K> {
     pub value: &'a [u8],
 }
 
-impl<K> Default for Pairs<K> {
+impl<K: ?Sized> Default for Pairs<K> {
     fn default() -> Self {
         Self { encoded: farsight_index::Pairs::default(), key: PhantomData }
     }

@@ -10,10 +10,10 @@ use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use crate::value::{INLINE_BYTES, WORD_BYTES};
-use crate::{Exchanges, Key, Keys, Pairs, Scan, Value};
+use crate::{Exchanges, Key, KeyType, Keys, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
-pub struct Session<K> {
+pub struct Session<K: ?Sized> {
     pub(crate) inner: farsight_client::Session,
     /// Integers of a batch's keys, where those are not integers themselves: kept, so that it allocates once.
     encoded: Vec<u64>,
@@ -24,7 +24,7 @@ pub struct Session<K> {
     pub(crate) old_value: OldValues,
     /// Where a single neighbour is put: kept, so that it allocates once.
     pub(crate) one_pair: Pairs<K>,
-    key: PhantomData<fn(K) -> K>,
+    key: PhantomData<fn(&K)>,
 }
 
 /// A stored value.
@@ -40,7 +40,7 @@ fn request<K: Key>((from, limit): &(K, usize)) -> ScanRequest {
     ScanRequest { from: from.encode(), limit: *limit }
 }
 
-impl<K: Key> Session<K> {
+impl<K: KeyType + ?Sized> Session<K> {
     pub(crate) fn new(session: farsight_client::Session) -> Self {
         Self {
             inner: session,
@@ -60,7 +60,7 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`ReadError`].
     #[inline]
-    pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
+    pub fn get(&mut self, key: K::Ref<'_>) -> Result<Option<Entry>, ReadError> {
         // Of values of any length that is more than any value has.
         let value_bytes = self.inner.buffer_bytes();
         if value_bytes == WORD_BYTES {
@@ -76,7 +76,7 @@ impl<K: Key> Session<K> {
 
     /// [`Session::get`] where values are long, or have any length.
     #[inline(never)]
-    fn get_long(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
+    fn get_long(&mut self, key: K::Ref<'_>) -> Result<Option<Entry>, ReadError> {
         let mut value = Vec::new();
         let version = self.get_vec(key, &mut value)?;
         Ok(version.map(|version| Entry { value: value.into(), version }))
@@ -88,8 +88,8 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn get_vec(&mut self, key: K, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
-        self.inner.get_into(key.encode(), value)
+    pub fn get_vec(&mut self, key: K::Ref<'_>, value: &mut Vec<u8>) -> Result<Option<u64>, ReadError> {
+        self.inner.get_into(K::encoded(key), value)
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
@@ -98,8 +98,8 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`ReadError`]; of a table whose values have any length always [`ReadError::WrongBufferSize`].
     #[inline]
-    pub fn get_into(&mut self, key: K, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        self.inner.get(key.encode(), value)
+    pub fn get_into(&mut self, key: K::Ref<'_>, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        self.inner.get(K::encoded(key), value)
     }
 
     /// Values and versions of `keys`, any number of them, in their order. This is how to read fast: the READs
@@ -108,11 +108,174 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
     #[inline]
-    pub fn multi_get(&mut self, keys: &[K], answers: &mut Answers) -> Result<(), ReadError> {
-        let keys = K::encode_all(keys, &mut self.encoded);
+    pub fn multi_get(&mut self, keys: &[K::Ref<'_>], answers: &mut Answers) -> Result<(), ReadError> {
+        let keys = K::all_encoded(keys, &mut self.encoded);
         self.inner.multi_get(keys, answers)
     }
 
+    /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
+    /// change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn insert(&mut self, key: K::Ref<'_>, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Insert, key, value)
+    }
+
+    /// Replaces the value of a present key: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and no
+    /// change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn update(&mut self, key: K::Ref<'_>, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Update, key, value)
+    }
+
+    /// Stores a pair, present or not: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn put(&mut self, key: K::Ref<'_>, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Put, key, value)
+    }
+
+    /// Removes a key: [`WriteOutcome::Removed`], or [`WriteOutcome::Absent`] and no change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn remove(&mut self, key: K::Ref<'_>) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Remove, key, &[])
+    }
+
+    /// [`Session::insert`] for many pairs; as [`Session::put_many`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn insert_many<V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K::Ref<'_>, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.write_many(WriteOperation::Insert, pairs, outcomes)
+    }
+
+    /// [`Session::update`] for many pairs; as [`Session::put_many`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn update_many<V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K::Ref<'_>, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.write_many(WriteOperation::Update, pairs, outcomes)
+    }
+
+    /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order.
+    /// Each write is atomic by itself, all together are not. One that the server could not do is
+    /// [`WriteOutcome::Failed`] and does not keep it from the others.
+    ///
+    /// # Errors
+    /// [`WriteError`] if a call failed as a whole.
+    pub fn put_many<V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K::Ref<'_>, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.write_many(WriteOperation::Put, pairs, outcomes)
+    }
+
+    /// [`Session::remove`] for many keys; as [`Session::put_many`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn remove_many(
+        &mut self,
+        keys: &[K::Ref<'_>],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        let entries = keys.iter().map(|key| (K::encoded(*key), &[][..]));
+        self.inner.write(WriteOperation::Remove, entries, outcomes)
+    }
+
+    /// Fetches the whole model of the table into the process's cache, instead of piece by piece on demand.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn prefill(&mut self) -> Result<(), ReadError> {
+        self.inner.prefill()
+    }
+
+    /// The server's epoch in which the last call was executed. It changes in a call only, when that had to
+    /// connect again.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    /// Where the last call was executed: the server's epoch, and the table to which the name led.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.inner.origin()
+    }
+
+    /// Bytes of each value of the table; of the longest, if they have any length.
+    #[must_use]
+    #[inline]
+    pub fn value_bytes(&self) -> usize {
+        self.inner.value_bytes()
+    }
+
+    /// What the values of the table are.
+    #[must_use]
+    pub fn values(&self) -> ValueKind {
+        self.inner.table().values()
+    }
+
+    /// What this session did: operations, retries, fallbacks to the server.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    /// What went over this session's queue pair: verbs, bytes, round trips.
+    #[must_use]
+    pub fn meters(&self) -> Meters {
+        self.inner.meters()
+    }
+
+    fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: K::Ref<'_>,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        self.inner.write_one(operation, K::encoded(key), value)
+    }
+
+    fn write_many<V: AsRef<[u8]>>(
+        &mut self,
+        operation: WriteOperation,
+        pairs: &[(K::Ref<'_>, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        let entries = pairs.iter().map(|(key, value)| (K::encoded(*key), value.as_ref()));
+        self.inner.write(operation, entries, outcomes)
+    }
+
+    /// Writes of one kind, with encoded keys, and the values before if the operation returns those.
+    pub(crate) fn exchange_encoded<'v>(
+        &mut self,
+        operation: WriteOperation,
+        entries: impl Iterator<Item = (u64, &'v [u8])>,
+        exchanges: &mut Exchanges,
+    ) -> Result<(), WriteError> {
+        let Exchanges { outcomes, old_values } = exchanges;
+        self.inner.exchange(operation, entries, outcomes, old_values)
+    }
+}
+
+impl<K: Key> Session<K> {
     /// The pairs whose keys lie in `range`, in key order: fetched page by page while the iterator is used.
     /// Every pair was there at an instant during the scan, none is skipped and none comes twice. The iterator
     /// ends after the first error.
@@ -205,172 +368,5 @@ impl<K: Key> Session<K> {
         pairs: &mut farsight_index::Pairs,
     ) -> Result<(), ReadError> {
         self.inner.scan_batch(direction, scans, pairs)
-    }
-
-    /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
-    /// change.
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn insert(&mut self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
-        self.write_one(WriteOperation::Insert, key, value)
-    }
-
-    /// Replaces the value of a present key: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and no
-    /// change.
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn update(&mut self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
-        self.write_one(WriteOperation::Update, key, value)
-    }
-
-    /// Stores a pair, present or not: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`].
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn put(&mut self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
-        self.write_one(WriteOperation::Put, key, value)
-    }
-
-    /// Removes a key: [`WriteOutcome::Removed`], or [`WriteOutcome::Absent`] and no change.
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn remove(&mut self, key: K) -> Result<WriteOutcome, WriteError> {
-        self.write_one(WriteOperation::Remove, key, &[])
-    }
-
-    /// [`Session::insert`] for many pairs; as [`Session::put_many`].
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn insert_many<V: AsRef<[u8]>>(
-        &mut self,
-        pairs: &[(K, V)],
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), WriteError> {
-        self.write_many(WriteOperation::Insert, pairs, outcomes)
-    }
-
-    /// [`Session::update`] for many pairs; as [`Session::put_many`].
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn update_many<V: AsRef<[u8]>>(
-        &mut self,
-        pairs: &[(K, V)],
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), WriteError> {
-        self.write_many(WriteOperation::Update, pairs, outcomes)
-    }
-
-    /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order.
-    /// Each write is atomic by itself, all together are not. One that the server could not do is
-    /// [`WriteOutcome::Failed`] and does not keep it from the others.
-    ///
-    /// # Errors
-    /// [`WriteError`] if a call failed as a whole.
-    pub fn put_many<V: AsRef<[u8]>>(
-        &mut self,
-        pairs: &[(K, V)],
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), WriteError> {
-        self.write_many(WriteOperation::Put, pairs, outcomes)
-    }
-
-    /// [`Session::remove`] for many keys; as [`Session::put_many`].
-    ///
-    /// # Errors
-    /// [`WriteError`].
-    pub fn remove_many(&mut self, keys: &[K], outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
-        let entries = keys.iter().map(|key| (key.encode(), &[][..]));
-        self.write_encoded(WriteOperation::Remove, entries, outcomes)
-    }
-
-    /// Fetches the whole model of the table into the process's cache, instead of piece by piece on demand.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub fn prefill(&mut self) -> Result<(), ReadError> {
-        self.inner.prefill()
-    }
-
-    /// The server's epoch in which the last call was executed. It changes in a call only, when that had to
-    /// connect again.
-    #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.inner.epoch()
-    }
-
-    /// Where the last call was executed: the server's epoch, and the table to which the name led.
-    #[must_use]
-    pub fn origin(&self) -> Origin {
-        self.inner.origin()
-    }
-
-    /// Bytes of each value of the table; of the longest, if they have any length.
-    #[must_use]
-    #[inline]
-    pub fn value_bytes(&self) -> usize {
-        self.inner.value_bytes()
-    }
-
-    /// What the values of the table are.
-    #[must_use]
-    pub fn values(&self) -> ValueKind {
-        self.inner.table().values()
-    }
-
-    /// What this session did: operations, retries, fallbacks to the server.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-
-    /// What went over this session's queue pair: verbs, bytes, round trips.
-    #[must_use]
-    pub fn meters(&self) -> Meters {
-        self.inner.meters()
-    }
-
-    fn write_one(
-        &mut self,
-        operation: WriteOperation,
-        key: K,
-        value: &[u8],
-    ) -> Result<WriteOutcome, WriteError> {
-        self.inner.write_one(operation, key.encode(), value)
-    }
-
-    fn write_many<V: AsRef<[u8]>>(
-        &mut self,
-        operation: WriteOperation,
-        pairs: &[(K, V)],
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), WriteError> {
-        let entries = pairs.iter().map(|(key, value)| (key.encode(), value.as_ref()));
-        self.write_encoded(operation, entries, outcomes)
-    }
-
-    /// Writes of one kind, with encoded keys, and the values before if the operation returns those.
-    pub(crate) fn exchange_encoded<'v>(
-        &mut self,
-        operation: WriteOperation,
-        entries: impl Iterator<Item = (u64, &'v [u8])>,
-        exchanges: &mut Exchanges,
-    ) -> Result<(), WriteError> {
-        let Exchanges { outcomes, old_values } = exchanges;
-        self.inner.exchange(operation, entries, outcomes, old_values)
-    }
-
-    /// Writes of one kind, with encoded keys.
-    fn write_encoded<'v>(
-        &mut self,
-        operation: WriteOperation,
-        entries: impl Iterator<Item = (u64, &'v [u8])>,
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), WriteError> {
-        self.inner.write(operation, entries, outcomes)
     }
 }

@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use farsight_client::{Access, CacheStats, EngineKind, OpenError, ValueCache};
 use farsight_protocol::{TableInfo, ValueKind};
 
-use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
+use crate::{AsyncError, AsyncTable, BulkLoad, Key, KeyType, Session, TableError};
 
 /// An open table whose keys are `K`. Cheap to clone and shared by threads. All sessions of the process on it
 /// share one cache of the model.
-pub struct Table<K> {
+pub struct Table<K: ?Sized> {
     inner: farsight_client::Table,
-    key: PhantomData<fn(K) -> K>,
+    key: PhantomData<fn(&K)>,
 }
 
 /// How a session works.
@@ -28,18 +28,18 @@ impl Default for Options {
     }
 }
 
-impl<K> Clone for Table<K> {
+impl<K: ?Sized> Clone for Table<K> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), key: PhantomData }
     }
 }
 
-impl<K: Key> Table<K> {
+impl<K: KeyType + ?Sized> Table<K> {
     pub(crate) fn new(table: farsight_client::Table) -> Result<Self, TableError> {
         let table = Self { inner: table, key: PhantomData };
         let got = table.info().definition.key_kind;
-        if got != K::KIND {
-            return Err(TableError::KeyKind { table: table.name().to_owned(), expected: K::KIND, got });
+        if got != K::KEY_KIND {
+            return Err(TableError::KeyKind { table: table.name().to_owned(), expected: K::KEY_KIND, got });
         }
         Ok(table)
     }
@@ -114,7 +114,9 @@ impl<K: Key> Table<K> {
     pub fn session(&self, options: Options) -> Result<Session<K>, OpenError> {
         self.inner.session(options.access).map(Session::new)
     }
+}
 
+impl<K: Key> Table<K> {
     /// The table for asynchronous programs: operations that are futures, executed by a thread that this
     /// starts.
     ///

@@ -30,6 +30,7 @@ use farsight_base::words::bytes_of;
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::PoolSlot;
+use farsight_index::Key;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace, SlotState};
 use farsight_layout::value_block::ValueBlock;
 
@@ -50,7 +51,7 @@ impl FlexSession {
     pub(crate) async fn change<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         place: SlotPlace,
         (before, after): Change,
     ) -> Result<bool, FlexError> {
@@ -62,7 +63,7 @@ impl FlexSession {
     pub(crate) async fn follow<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         place: SlotPlace,
         (before, after): Change,
         found: HashSlot,
@@ -79,7 +80,7 @@ impl FlexSession {
     pub(crate) async fn swap_head<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         place: SlotPlace,
         change: Change,
     ) -> Result<HashSlot, FlexError> {
@@ -104,7 +105,7 @@ impl FlexSession {
     pub(crate) fn take_head<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
     ) -> Result<HashSlot, FlexError> {
         let found = slot.take_word(self.table.head(of.shard).node, SWAP_VERB);
         found.map(HashSlot).map_err(|source| FlexError::of_swap(key, source))
@@ -114,7 +115,7 @@ impl FlexSession {
     pub(crate) async fn carry<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, shard): (u64, usize),
+        (key, shard): (Key<'_>, usize),
         place: SlotPlace,
         (before, after): Change,
     ) -> Result<(), FlexError> {
@@ -136,7 +137,7 @@ impl FlexSession {
     pub(crate) async fn help<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, shard): (u64, usize),
+        (key, shard): (Key<'_>, usize),
         place: SlotPlace,
         (before, found): Change,
     ) -> Result<(), FlexError> {
@@ -157,7 +158,7 @@ impl FlexSession {
     async fn help_insert<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, shard): (u64, usize),
+        (key, shard): (Key<'_>, usize),
         candidate: Candidate,
         change: Change,
     ) -> Result<(), FlexError> {
@@ -167,11 +168,11 @@ impl FlexSession {
             let read = self.read_object(slot, (key, shard), head, candidate, &mut lines).await?;
             if matches!(read, Object::Stale(_)) { None } else { inserted_key(candidate, &lines) }
         };
-        let Some(inserted) = inserted else {
+        let Some(inserted) = inserted.as_deref().and_then(|bytes| self.table.key_of(bytes)) else {
             // It was replaced meanwhile, hence carried on; or it is damaged, and nobody knows whose it is.
             return self.carry(slot, (key, shard), candidate.place, change).await;
         };
-        let at = self.table.lines_of(&inserted.to_le_bytes());
+        let at = self.table.lines_of(inserted);
         let is_there = at.first_lines.iter().any(|first| (*first..first + 2).contains(&candidate.place.line));
         if at.shard != shard || !is_there {
             // The subtable was split meanwhile: then nobody was left behind.
@@ -186,7 +187,7 @@ impl FlexSession {
     pub(crate) async fn end_insert<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         buckets: &Buckets,
         place: SlotPlace,
         change: Change,
@@ -214,7 +215,7 @@ impl FlexSession {
     pub(crate) async fn settle<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
     ) -> Result<(), FlexError> {
         if !self.table.is_replicated(of.shard) {
             return Ok(());
@@ -238,7 +239,7 @@ impl FlexSession {
     pub(crate) async fn clear_reservation<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: (u64, KeyLines),
+        of: (Key<'_>, KeyLines),
         place: SlotPlace,
         reserved: HashSlot,
     ) -> Result<(), FlexError> {
@@ -256,9 +257,8 @@ impl FlexSession {
     }
 }
 
-/// The key of an object that a slot names, if it is that object.
-fn inserted_key(candidate: Candidate, lines: &[Line]) -> Option<u64> {
+/// The bytes of the key of an object that a slot names, if it is that object.
+fn inserted_key(candidate: Candidate, lines: &[Line]) -> Option<Vec<u8>> {
     let block = ValueBlock::parse(bytes_of(lines)).ok()?;
-    let key = block.key().try_into().ok()?;
-    (block.table() == candidate.object.place.generation).then(|| u64::from_le_bytes(key))
+    (block.table() == candidate.object.place.generation).then(|| block.key().to_vec())
 }

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use farsight_index::Writes;
+use farsight_index::{Key, Writes};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 #[cfg(injected)]
@@ -21,9 +21,9 @@ use crate::write::replaces_any_value;
 use crate::{FlexError, FlexSession};
 
 /// A batch whose keys are all different.
-pub(crate) struct Combined {
+pub(crate) struct Combined<'w> {
     operation: WriteOperation,
-    keys: Vec<u64>,
+    keys: Vec<Key<'w>>,
     values: Vec<u8>,
     bounds: Vec<usize>,
     /// Of each key, how many writes came before the one that is left.
@@ -32,9 +32,9 @@ pub(crate) struct Combined {
     numbers: Vec<usize>,
 }
 
-impl Combined {
+impl<'w> Combined<'w> {
     /// The writes that are left.
-    pub(crate) fn writes(&self) -> Writes<'_> {
+    pub(crate) fn writes(&self) -> Writes<'_, Key<'w>> {
         let Self { operation, keys, values, bounds, .. } = self;
         Writes { operation: *operation, keys, values, bounds }
     }
@@ -45,7 +45,7 @@ impl Combined {
     }
 
     /// What became of all writes, by what became of those that are left.
-    pub(crate) fn expand(mut self, done: Vec<Written>) -> impl Iterator<Item = Written> {
+    pub(crate) fn expand(mut self, done: Vec<Written>) -> impl Iterator<Item = Written> + use<'w> {
         let done: Vec<_> = done.into_iter().map(|written| written.map_err(Arc::new)).collect();
         let mut is_first = vec![true; done.len()];
         self.numbers.into_iter().map(move |number| {
@@ -69,12 +69,12 @@ impl Combined {
 impl FlexSession {
     /// The batch with one write a key, if its writes replace whatever stands there and none is refused for
     /// its operand.
-    pub(crate) fn combine(&self, writes: Writes<'_>) -> Option<Combined> {
+    pub(crate) fn combine<'w>(&self, writes: Writes<'_, Key<'w>>) -> Option<Combined<'w>> {
         let is_sound = |(key, operand)| self.operand(writes, key, operand).is_ok();
         if !replaces_any_value(writes.operation) || !writes.iter().all(is_sound) {
             return None;
         }
-        let mut known: HashMap<u64, usize> = HashMap::with_capacity(writes.keys.len());
+        let mut known: HashMap<Key<'_>, usize> = HashMap::with_capacity(writes.keys.len());
         let (mut lasts, mut absorbed, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for (index, key) in writes.keys.iter().enumerate() {
             let number = *known.entry(*key).or_insert(lasts.len());
@@ -103,9 +103,11 @@ impl FlexSession {
 
 #[cfg(test)]
 mod tests {
+    use farsight_index::OwnedKey;
+
     use super::*;
 
-    fn combined(absorbed: Vec<u64>, numbers: Vec<usize>) -> Combined {
+    fn combined(absorbed: Vec<u64>, numbers: Vec<usize>) -> Combined<'static> {
         let (keys, values, bounds) = (Vec::new(), Vec::new(), Vec::new());
         Combined { operation: WriteOperation::Put, keys, values, bounds, absorbed, numbers }
     }
@@ -129,12 +131,15 @@ mod tests {
 
     #[test]
     fn all_writes_of_a_key_fail_alike() {
-        let lost = FlexError::Contended { key: 3, attempts: 7 };
+        let lost = FlexError::Contended { key: 3.into(), attempts: 7 };
         let all: Vec<_> = combined(vec![1], vec![0, 0]).expand(vec![Err(lost)]).collect();
         assert_eq!(all.len(), 2);
         for written in all {
             let error = written.expect_err("it failed");
-            assert!(matches!(error.failed_in(), FlexError::Contended { key: 3, .. }), "{error}");
+            assert!(
+                matches!(error.failed_in(), FlexError::Contended { key: OwnedKey::Integer(3), .. }),
+                "{error}"
+            );
         }
     }
 }

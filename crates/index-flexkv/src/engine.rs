@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
-use farsight_index::{Answers, Counters, Engine, EngineError, OldValues, Undecided, Writes, gather};
+use farsight_index::{
+    Answers, Counters, Engine, EngineError, Key, NoByteKeys, OldValues, Undecided, Writes, gather,
+};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
 use crate::session::Written;
@@ -15,6 +17,17 @@ pub struct FlexEngine {
     session: FlexSession,
     answers: Answers,
     done: Vec<Written>,
+}
+
+/// Keys that are integers, where they are bytes of any length.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the keys of this table are bytes of any length, not integers")]
+struct ByteKeys;
+
+impl From<ByteKeys> for EngineError {
+    fn from(error: ByteKeys) -> Self {
+        Self::Engine(Arc::new(error))
+    }
 }
 
 impl From<FlexError> for EngineError {
@@ -33,11 +46,40 @@ impl FlexEngine {
     pub fn new(session: FlexSession) -> Self {
         Self { session, answers: Answers::default(), done: Vec::new() }
     }
+
+    /// Refuses keys that are not of the table's kind.
+    fn check_kind(&self, are_bytes: bool) -> Result<(), EngineError> {
+        match self.session.table.has_byte_keys() {
+            has_byte_keys if has_byte_keys == are_bytes => Ok(()),
+            true => Err(ByteKeys.into()),
+            false => Err(NoByteKeys.into()),
+        }
+    }
+
+    fn write_keys<'k, Q: QueuePair, K: Copy + Into<Key<'k>>>(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_, K>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        let Writes { operation, keys, values, bounds } = writes;
+        let keys: Vec<Key<'_>> = keys.iter().map(|key| (*key).into()).collect();
+        let writes = Writes { operation, keys: &keys, values, bounds };
+        let (known_before, old_before) = (outcomes.len(), old_values.len());
+        self.session.write_many(queues, writes, &mut self.done, old_values);
+        let gathered = gather(self.done.drain(..).map(or_refused), code_of, outcomes);
+        if writes.operation.returns_value() {
+            old_values.truncate(old_before + outcomes.len() - known_before);
+        }
+        gathered
+    }
 }
 
 impl<Q: QueuePair> Engine<Q> for FlexEngine {
     fn get(&mut self, queues: &mut [Q], key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError> {
-        self.session.multi_get(queues, &[key], &mut self.answers)?;
+        self.check_kind(false)?;
+        self.session.multi_get(queues, &[key.into()], &mut self.answers)?;
         Ok(self.answers.get(0).map(|(found, version)| {
             value.copy_from_slice(found);
             version
@@ -50,7 +92,9 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
         keys: &[u64],
         answers: &mut Answers,
     ) -> Result<(), EngineError> {
-        Ok(self.session.multi_get(queues, keys, answers)?)
+        self.check_kind(false)?;
+        let keys: Vec<Key<'_>> = keys.iter().map(|key| (*key).into()).collect();
+        Ok(self.session.multi_get(queues, &keys, answers)?)
     }
 
     fn write(
@@ -60,13 +104,30 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
         outcomes: &mut Vec<WriteOutcome>,
         old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
-        let (known_before, old_before) = (outcomes.len(), old_values.len());
-        self.session.write_many(queues, writes, &mut self.done, old_values);
-        let gathered = gather(self.done.drain(..).map(or_refused), code_of, outcomes);
-        if writes.operation.returns_value() {
-            old_values.truncate(old_before + outcomes.len() - known_before);
-        }
-        gathered
+        self.check_kind(false)?;
+        self.write_keys(queues, writes, outcomes, old_values)
+    }
+
+    fn multi_get_byte_keys(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[&[u8]],
+        answers: &mut Answers,
+    ) -> Result<(), EngineError> {
+        self.check_kind(true)?;
+        let keys: Vec<Key<'_>> = keys.iter().map(|key| (*key).into()).collect();
+        Ok(self.session.multi_get(queues, &keys, answers)?)
+    }
+
+    fn write_byte_keys(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_, &[u8]>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        self.check_kind(true)?;
+        self.write_keys(queues, writes, outcomes, old_values)
     }
 
     fn prefill(&mut self, _: &mut [Q]) -> Result<(), EngineError> {

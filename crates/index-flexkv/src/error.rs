@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use farsight_fabric::FabricError;
-use farsight_index::Undecided;
+use farsight_index::{Key, OwnedKey, Undecided};
 use farsight_layout::hash_index::HASH_SPLIT_BITS;
 
 /// A failure of one operation. But for [`FlexError::Indeterminate`], a write that ends so changed nothing.
@@ -17,7 +17,7 @@ pub enum FlexError {
     #[error("whether the write of key {key} happened is unknown: {source}")]
     Indeterminate {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// What failed.
         source: FabricError,
     },
@@ -25,7 +25,7 @@ pub enum FlexError {
     #[error("key {key}: its slots changed under each of {attempts} attempts. Try again")]
     Contended {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// Attempts.
         attempts: u32,
     },
@@ -33,7 +33,7 @@ pub enum FlexError {
     #[error("key {key}: the write came too late to be decided. Nothing changed")]
     Late {
         /// The key.
-        key: u64,
+        key: OwnedKey,
     },
     /// All slots in which the key may stand are others', and the node has no units to split their subtable.
     #[error(
@@ -43,7 +43,7 @@ pub enum FlexError {
     )]
     Full {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// The node's index.
         node: usize,
         /// Its units.
@@ -58,7 +58,7 @@ pub enum FlexError {
     )]
     Deepest {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// How often it was split.
         splits: u32,
     },
@@ -70,7 +70,7 @@ pub enum FlexError {
     )]
     Directory {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// The node's index.
         node: usize,
         /// The partition.
@@ -84,7 +84,7 @@ pub enum FlexError {
     #[error("key {key}: the object at line {line} of the pool's memory node {} is damaged: {source}", node + 1)]
     Damaged {
         /// The key of the operation.
-        key: u64,
+        key: OwnedKey,
         /// The node's index.
         node: usize,
         /// The object's first line.
@@ -96,7 +96,7 @@ pub enum FlexError {
     #[error("key {key}: {got_bytes} B are no operand of this write, whose values have at most {max_bytes} B")]
     Operand {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// Bytes of the operand.
         got_bytes: usize,
         /// Bytes of a value at most.
@@ -106,7 +106,7 @@ pub enum FlexError {
     #[error("key {key}: {source}")]
     Undecided {
         /// The key.
-        key: u64,
+        key: OwnedKey,
         /// Why.
         source: Undecided,
     },
@@ -134,7 +134,9 @@ impl FlexError {
     pub(crate) fn of_all(error: &Arc<Self>) -> Self {
         match &**error {
             Self::Fabric(source) => Self::Fabric(source.clone()),
-            Self::Indeterminate { key, source } => Self::Indeterminate { key: *key, source: source.clone() },
+            Self::Indeterminate { key, source } => {
+                Self::Indeterminate { key: key.clone(), source: source.clone() }
+            }
             _ => Self::Absorbed(Arc::clone(error)),
         }
     }
@@ -154,11 +156,11 @@ impl FlexError {
     }
 
     /// What a failed compare-and-swap means to the write of `key`.
-    pub(crate) fn of_swap(key: u64, source: FabricError) -> Self {
+    pub(crate) fn of_swap(key: Key<'_>, source: FabricError) -> Self {
         match source {
             // It was refused.
             FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. } => Self::Fabric(source),
-            source => Self::Indeterminate { key, source },
+            source => Self::Indeterminate { key: key.into(), source },
         }
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use farsight_base::Line;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
-use farsight_index::Answers;
+use farsight_index::{Answers, Key};
 use farsight_layout::hash_index::{
     CLOSINGS_LINES, COMBINED_BUCKETS, Candidate, HashSlot, Sharing, SlotState,
 };
@@ -75,12 +75,12 @@ struct Answering<'a> {
 }
 
 impl Answering<'_> {
-    fn answer(&mut self, index: usize, key: u64, version: u64, value: &[u8]) -> Result<(), FlexError> {
+    fn answer(&mut self, index: usize, key: Key<'_>, version: u64, value: &[u8]) -> Result<(), FlexError> {
         match self.fixed_bytes {
             None => self.answers.set_value(index, version, value),
             Some(max_bytes) if value.len() != max_bytes => {
                 // No compute node writes it.
-                return Err(FlexError::Operand { key, got_bytes: value.len(), max_bytes });
+                return Err(FlexError::Operand { key: key.into(), got_bytes: value.len(), max_bytes });
             }
             Some(_) => {
                 self.answers.value_mut(index).copy_from_slice(value);
@@ -104,7 +104,7 @@ impl FlexSession {
     pub fn multi_get<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        keys: &[u64],
+        keys: &[Key<'_>],
         answers: &mut Answers,
     ) -> Result<(), FlexError> {
         let fixed_bytes = self.fixed_bytes();
@@ -127,7 +127,7 @@ impl FlexSession {
             {
                 continue;
             }
-            let renewed = self.post_looks(queues, keys, &mut staged, now);
+            let renewed = self.post_looks(queues, &mut staged, now);
             ring(queues)?;
             if let Some(now) = now {
                 self.take_closings(queues, now, renewed)?;
@@ -141,12 +141,12 @@ impl FlexSession {
     }
 
     /// Brings near what is remembered of the keys.
-    fn stage(&self, keys: &[u64], staged: &mut Vec<StagedGet>) {
+    fn stage(&self, keys: &[Key<'_>], staged: &mut Vec<StagedGet>) {
         let mut addresses = self.addresses.borrow_mut();
         let sets = addresses.refresh();
         staged.clear();
         staged.extend(keys.iter().map(|key| {
-            let of = self.table.lines_of(&key.to_le_bytes());
+            let of = self.table.lines_of(*key);
             sets.prefetch(of.hash);
             StagedGet { of, awaited: Awaited::Buckets, closings: 0 }
         }));
@@ -156,7 +156,7 @@ impl FlexSession {
     fn answer_kept(
         &self,
         now: MonotonicNs,
-        (first, keys): (usize, &[u64]),
+        (first, keys): (usize, &[Key<'_>]),
         staged: &mut [StagedGet],
         answering: &mut Answering<'_>,
     ) -> Result<usize, FlexError> {
@@ -170,7 +170,7 @@ impl FlexSession {
                 lease.closings(self.table.shape(of.shard).closings_counter(of.hash.partition()));
             let mut answered = Ok(());
             let is_kept = holds
-                && store.give(of.hash, *key, staged.closings, |version, value| {
+                && store.give((of.hash, of.identity), staged.closings, |version, value| {
                     answered = answering.answer(first + index, *key, version, value);
                 });
             answered?;
@@ -188,19 +188,18 @@ impl FlexSession {
     fn post_looks<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        keys: &[u64],
         staged: &mut [StagedGet],
         keeping: Option<MonotonicNs>,
     ) -> u64 {
         let mut renewed = 0;
-        for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
+        for (index, staged) in staged.iter_mut().enumerate() {
             if matches!(staged.awaited, Awaited::Nothing) {
                 continue;
             }
             let ([first, second], of) = (slots(index), staged.of);
             let tail = self.table.tail(of.shard);
             let queue = &mut queues[tail.node];
-            let recalled = self.known_address(*key, of).and_then(|address| {
+            let recalled = self.known_address(of).and_then(|address| {
                 self.named(of, address.place, address.word).map(|(candidate, at)| (address, candidate, at))
             });
             let Some((address, candidate, at)) = recalled else {
@@ -244,7 +243,7 @@ impl FlexSession {
     fn take_looks<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (first, keys): (usize, &[u64]),
+        (first, keys): (usize, &[Key<'_>]),
         staged: &mut [StagedGet],
         answering: &mut Answering<'_>,
     ) -> Result<(), FlexError> {
@@ -282,7 +281,7 @@ impl FlexSession {
         &self,
         queue: &mut Q,
         index: (usize, usize),
-        (key, StagedGet { of, closings, .. }): (u64, StagedGet),
+        (key, StagedGet { of, closings, .. }): (Key<'_>, StagedGet),
         (address, candidate): (Address, Candidate),
         answering: &mut Answering<'_>,
     ) -> Result<Awaited, FlexError> {
@@ -291,7 +290,7 @@ impl FlexSession {
             if let Some(store) = &answering.store {
                 store.note_write(of.hash);
             }
-            self.forget(key, of, address.word);
+            self.forget(of, address.word);
             // Another object there may be the key's. If it is not, the buckets tell.
             let named = self.named(of, address.place, now).map(|(candidate, _)| candidate);
             return Ok(named.map_or(Awaited::Look, Awaited::Object));
@@ -317,8 +316,8 @@ impl FlexSession {
         match sharing {
             Sharing::Unshared if is_wanted => return Ok(Awaited::Shared(address)),
             Sharing::Shared => {
-                store.keep(of.hash, key, closings, (version, value));
-                self.remember(key, of, address.place, now, version);
+                store.keep((of.hash, of.identity), closings, (version, value));
+                self.remember(of, address.place, now, version);
             }
             Sharing::Unshared | Sharing::Closing => {}
         }
@@ -352,7 +351,7 @@ impl FlexSession {
     fn take_objects<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (first, keys): (usize, &[u64]),
+        (first, keys): (usize, &[Key<'_>]),
         staged: &mut [StagedGet],
         answering: &mut Answering<'_>,
     ) -> Result<(), FlexError> {
@@ -364,7 +363,7 @@ impl FlexSession {
                 // It is shared by now, or others have it already, or they have closed it.
                 let word = if found == address.word { in_(address, Sharing::Shared) } else { found };
                 if word.is_alike(address.word) {
-                    self.remember(*key, staged.of, address.place, word, address.version);
+                    self.remember(staged.of, address.place, word, address.version);
                 }
                 staged.awaited = Awaited::Nothing;
             }
@@ -372,7 +371,7 @@ impl FlexSession {
             let lines = take_object(queue, slots(index)[0], candidate, &mut object)?;
             staged.awaited = match identify(*key, candidate.object.place.generation, lines) {
                 Object::OfKey(version) => {
-                    self.remember(*key, staged.of, candidate.place, candidate.live(), version);
+                    self.remember(staged.of, candidate.place, candidate.live(), version);
                     answering.answer(first + index, *key, version, value_of(lines))?;
                     Awaited::Nothing
                 }
@@ -386,7 +385,7 @@ impl FlexSession {
     fn look_rest<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (first, keys): (usize, &[u64]),
+        (first, keys): (usize, &[Key<'_>]),
         staged: &[StagedGet],
         answering: &mut Answering<'_>,
     ) -> Result<(), FlexError> {

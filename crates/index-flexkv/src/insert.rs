@@ -22,6 +22,7 @@
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
+use farsight_index::Key;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 
 use crate::chain::Change;
@@ -60,12 +61,12 @@ impl FlexSession {
     pub(crate) async fn insert<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         (buckets, object): (&mut Buckets, &mut NewObject),
         value: &[u8],
         attempt: u32,
     ) -> Result<bool, FlexError> {
-        let reference = object.reference(&key.to_le_bytes());
+        let reference = object.reference(key.as_bytes());
         let (reserved, live) = (HashSlot::reserved(reference), HashSlot::live(reference));
         let Some((place, free)) = self.reserve_any(slot, (key, of), reserved, buckets, attempt).await? else {
             return Ok(false);
@@ -79,7 +80,7 @@ impl FlexSession {
                         return Ok(false);
                     }
                     self.end_insert(slot, (key, of), buckets, place, (free, live)).await?;
-                    self.remember(key, of, place, live, object.version);
+                    self.remember(of, place, live, object.version);
                     return Ok(true);
                 }
                 Rival::Reserved(other) if place < other.place || attempt >= PATIENT_ATTEMPTS => {
@@ -102,7 +103,7 @@ impl FlexSession {
     async fn reserve_any<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         reserved: HashSlot,
         buckets: &mut Buckets,
         attempt: u32,
@@ -127,7 +128,7 @@ impl FlexSession {
     async fn reserve<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         place: SlotPlace,
         (free, reserved): Change,
         buckets: &mut Buckets,
@@ -154,7 +155,7 @@ impl FlexSession {
     async fn make_room<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: (u64, KeyLines),
+        of: (Key<'_>, KeyLines),
         buckets: &mut Buckets,
         attempt: u32,
     ) -> Result<(), FlexError> {
@@ -176,7 +177,7 @@ impl FlexSession {
     async fn rival<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         buckets: &Buckets,
         own: (SlotPlace, HashSlot),
         attempt: u32,

@@ -16,7 +16,7 @@ use farsight_base::Line;
 use farsight_base::words::bytes_of;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::Lent;
+use farsight_index::{Key, Lent};
 use farsight_layout::hash_index::{
     COMBINED_BUCKETS, Candidate, CombinedBucket, HashSlot, SlotPlace, SlotState,
 };
@@ -172,7 +172,7 @@ impl FlexSession {
     pub(crate) async fn find<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         buckets: &Buckets,
         object: &mut Vec<Line>,
     ) -> Result<Found, FlexError> {
@@ -185,7 +185,7 @@ impl FlexSession {
                 .await?
             {
                 Object::OfKey(version) => {
-                    return Ok(Found::Settled(self.present(key, of, *candidate, version)));
+                    return Ok(Found::Settled(self.present(of, *candidate, version)));
                 }
                 Object::OfOther => {}
                 Object::Stale(fault) => stale = Some((*candidate, fault)),
@@ -201,7 +201,7 @@ impl FlexSession {
     pub(crate) async fn read_object<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, shard): (u64, usize),
+        (key, shard): (Key<'_>, usize),
         at: &Replica,
         candidate: Candidate,
         into: &mut Vec<Line>,
@@ -221,17 +221,17 @@ impl FlexSession {
     pub(crate) async fn look<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        key: u64,
+        key: Key<'_>,
         object: &mut Vec<Line>,
     ) -> Result<Looked, FlexError> {
-        let of = self.table.lines_of(&key.to_le_bytes());
+        let of = self.table.lines_of(key);
         if let Some(looked) = self.recall(slot, (key, of), &mut NewObject::default(), object).await? {
             return Ok(looked);
         }
         let mut buckets = Buckets::default();
         let mut stale_before = None;
         for attempt in 0..ATTEMPTS_MAX {
-            let of = self.table.lines_of(&key.to_le_bytes());
+            let of = self.table.lines_of(key);
             self.read_buckets(slot, of, self.table.tail(of.shard), &mut buckets).await?;
             let is_moving = buckets.are_sealed(of);
             #[cfg(injected)]
@@ -247,14 +247,14 @@ impl FlexSession {
             }
             self.pause(slot, attempt).await;
         }
-        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
+        Err(FlexError::Contended { key: key.into(), attempts: ATTEMPTS_MAX })
     }
 
     /// Fails if a slot named what is not its object twice: its word does not recur, so nobody changed it in
     /// between.
     pub(crate) fn note_stale(
         &self,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         before: &mut Option<Candidate>,
         candidate: Candidate,
         source: BlockFault,
@@ -263,7 +263,7 @@ impl FlexSession {
         if before.replace(candidate) == Some(candidate) {
             let line = candidate.object.place.offset_lines;
             let node = self.table.tail(of.shard).node;
-            return Err(FlexError::Damaged { key, node, line, source });
+            return Err(FlexError::Damaged { key: key.into(), node, line, source });
         }
         Ok(())
     }
@@ -300,7 +300,7 @@ pub(crate) enum Found {
 }
 
 /// What was read as the object of a slot.
-pub(crate) fn identify(key: u64, generation: u16, lines: &[Line]) -> Object {
+pub(crate) fn identify(key: Key<'_>, generation: u16, lines: &[Line]) -> Object {
     let block = match ValueBlock::parse(bytes_of(lines)) {
         Ok(block) => block,
         Err(fault) => return Object::Stale(fault),
@@ -311,7 +311,7 @@ pub(crate) fn identify(key: u64, generation: u16, lines: &[Line]) -> Object {
     if !is_same {
         return Object::Stale(BlockFault::OtherTable { expected: generation, got: block.table() });
     }
-    if block.key() == key.to_le_bytes() { Object::OfKey(block.version()) } else { Object::OfOther }
+    if block.key() == key.as_bytes() { Object::OfKey(block.version()) } else { Object::OfOther }
 }
 
 /// The value of the object of a key that was found.

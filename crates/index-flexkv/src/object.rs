@@ -4,11 +4,11 @@
 //! overwritten, or its memory goes back. It stands at all replicas before any slot names it. So who finds
 //! such a slot at one of them may have the others name it, too ([`crate::chain`]).
 
-use farsight_base::RemoteAddress;
 use farsight_base::clock::MonotonicNs;
+use farsight_base::{LINE_BYTES, RemoteAddress};
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
-use farsight_index::PairVersion;
+use farsight_index::{Key, PairVersion};
 use farsight_layout::hash_index::{OBJECT_LINES_MAX, ObjectPlace, ObjectRef};
 use farsight_layout::value_block::{RecordKind, block_bytes, block_lines, push_record};
 use farsight_protocol::ObjectMemory;
@@ -19,9 +19,6 @@ use crate::{FlexError, FlexSession};
 
 /// The verb of an object's WRITE, behind those of buckets.
 const OBJECT_VERB: usize = KEY_LINES;
-
-/// Bytes of a key.
-const KEY_BYTES: usize = size_of::<u64>();
 
 /// An object that is to be published.
 #[derive(Default)]
@@ -35,6 +32,7 @@ pub(crate) struct NewObject {
     /// Its write tells of the value before, or that there is none: so none came right before it.
     pub(crate) has_looked: bool,
     bytes: Vec<u8>,
+    key_bytes: usize,
     value_bytes: usize,
     words: Vec<u64>,
     /// What stands in its memory is this object.
@@ -52,6 +50,9 @@ pub(crate) fn memory_of(place: ObjectPlace) -> ObjectMemory {
     let ObjectPlace { offset_lines, lines, generation } = place;
     ObjectMemory { offset_lines, lines, generation }
 }
+
+/// Bytes of a key and its value at most, together.
+const PAIR_BYTES_MAX: usize = OBJECT_LINES_MAX as usize * LINE_BYTES - block_bytes(0, 0);
 
 /// Lines of the object of a pair, if there is one so long.
 pub(crate) fn object_lines(key: &[u8], value_bytes: usize) -> Option<u8> {
@@ -105,24 +106,32 @@ impl NewObject {
             && !(self.has_looked && PairVersion(self.version).is_blind())
             && self.version > last.saturating_add(self.absorbed)
             && self.value_bytes == value.len()
-            && self.bytes[block_bytes(KEY_BYTES, 0)..].starts_with(value)
+            && self.bytes[block_bytes(self.key_bytes, 0)..].starts_with(value)
     }
 }
 
 impl FlexSession {
+    /// Bytes of a key's value at most.
+    pub(crate) fn value_bytes_max(&self, key: Key<'_>) -> usize {
+        self.table.values().bytes_max().min(PAIR_BYTES_MAX.saturating_sub(key.as_bytes().len()))
+    }
+
+    /// Refuses a value that has no room in an object, beside its key.
+    fn too_long(&self, key: Key<'_>, value: &[u8]) -> FlexError {
+        let max_bytes = self.value_bytes_max(key);
+        FlexError::Operand { key: key.into(), got_bytes: value.len(), max_bytes }
+    }
+
     /// Makes `object` that of a pair of a shard, with a version above `last`. It is not written yet.
     pub(crate) fn prepare(
         &self,
         now: MonotonicNs,
         object: &mut NewObject,
         shard: usize,
-        (key, value): (u64, &[u8]),
+        (key, value): (Key<'_>, &[u8]),
         last: u64,
     ) -> Result<(), FlexError> {
-        let key_bytes = key.to_le_bytes();
-        let too_long =
-            || FlexError::Operand { key, got_bytes: value.len(), max_bytes: self.table.values().bytes_max() };
-        let lines = object_lines(&key_bytes, value.len()).ok_or_else(too_long)?;
+        let lines = object_lines(key.as_bytes(), value.len()).ok_or_else(|| self.too_long(key, value))?;
         let newest = last.saturating_add(object.absorbed);
         let version = self.versions.above(newest, now, object.has_looked)?;
         if object.memory.is_some_and(|memory| memory.lines != lines) {
@@ -138,12 +147,12 @@ impl FlexSession {
             });
         }
         object.bytes.clear();
-        push_record(&mut object.bytes, RecordKind::Pair, version, memory.generation, &key_bytes, value)
-            .map_err(|_| too_long())?;
+        push_record(&mut object.bytes, RecordKind::Pair, version, memory.generation, key.as_bytes(), value)
+            .map_err(|_| self.too_long(key, value))?;
         object.words.clear();
         object.words.extend(object.bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
         (object.memory, object.version, object.is_written) = (Some(memory), version, false);
-        object.value_bytes = value.len();
+        (object.key_bytes, object.value_bytes) = (key.as_bytes().len(), value.len());
         Ok(())
     }
 

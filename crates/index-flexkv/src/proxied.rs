@@ -18,12 +18,12 @@
 //! time, and [combines](crate::combine) those of one key. A key that it finds absent is the caller's to
 //! insert.
 
-use farsight_base::{Epoch, LeafNumber};
+use farsight_base::Epoch;
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::{OldValues, Writes};
+use farsight_index::{Key, OldValues, Writes};
 use farsight_layout::hash_index::KeyHash;
 use farsight_protocol::{
-    ErrorCode, OPERATIONS_MAX, REPLACE_BYTES, Reply, Request, TableId, ValueEntries, WriteEntry,
+    ErrorCode, OPERATIONS_MAX, REPLACE_BYTES, ReplaceEntries, ReplaceEntry, Reply, Request, TableId,
     WriteOperation, WriteOutcome,
 };
 
@@ -88,15 +88,15 @@ impl FlexSession {
     pub(crate) fn write_proxied<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        writes: Writes<'_, Key<'_>>,
         outcomes: &mut Vec<Written>,
     ) -> bool {
         let Some(proxies) = self.proxies.as_deref().filter(|_| replaces_any_value(writes.operation)) else {
             return false;
         };
         proxies.refresh();
-        let proxy_of = |(key, operand): (u64, &[u8])| {
-            let proxy = proxies.proxy_of(KeyHash::of(&key.to_le_bytes()).partition())?;
+        let proxy_of = |(key, operand): (Key<'_>, &[u8])| {
+            let proxy = proxies.proxy_of(KeyHash::of(key.as_bytes()).partition())?;
             // What is refused for its operand is refused here.
             self.operand(writes, key, operand).is_ok().then_some(proxy)
         };
@@ -120,7 +120,12 @@ impl FlexSession {
     }
 
     /// Executes one-sided what is not done.
-    fn write_left<Q: QueuePair>(&self, queues: &mut [Q], writes: Writes<'_>, done: &mut [Option<Written>]) {
+    fn write_left<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_, Key<'_>>,
+        done: &mut [Option<Written>],
+    ) {
         let left: Vec<usize> = (0..done.len()).filter(|index| done[*index].is_none()).collect();
         if left.is_empty() {
             return;
@@ -132,7 +137,7 @@ impl FlexSession {
             bounds.push(values.len());
             key
         });
-        let keys: Vec<u64> = keys.collect();
+        let keys: Vec<Key<'_>> = keys.collect();
         let writes = Writes { operation: writes.operation, keys: &keys, values: &values, bounds: &bounds };
         let mut written = Vec::with_capacity(left.len());
         // Operations that replace any value return none.
@@ -156,7 +161,7 @@ struct Part {
 /// under way together. What they did not execute stays open.
 fn ask_proxies(
     proxies: &dyn ProxyCalls,
-    writes: Writes<'_>,
+    writes: Writes<'_, Key<'_>>,
     mut parts: Vec<Part>,
     done: &mut [Option<Written>],
 ) {
@@ -178,12 +183,13 @@ impl Part {
     fn send(
         &mut self,
         proxies: &dyn ProxyCalls,
-        writes: Writes<'_>,
+        writes: Writes<'_, Key<'_>>,
         frame: &mut Vec<u8>,
     ) -> Result<(), ProxyFailure> {
         let (by_index, mut room_bytes) = (writes.by_index(), proxies.message_bytes_max() - REPLACE_BYTES);
         let fits = |index: &&usize| {
-            let bytes = ValueEntries::entry_bytes(by_index(**index).1.len());
+            let (key, value) = by_index(**index);
+            let bytes = ReplaceEntries::entry_bytes(key.as_bytes().len(), value.len());
             let fits = bytes <= room_bytes;
             room_bytes = room_bytes.saturating_sub(bytes);
             fits
@@ -204,7 +210,7 @@ impl Part {
         proxies: &dyn ProxyCalls,
         sent: Result<(), ProxyFailure>,
         reply: &mut Vec<u8>,
-        writes: Writes<'_>,
+        writes: Writes<'_, Key<'_>>,
         done: &mut [Option<Written>],
     ) -> bool {
         if self.sent == 0 && sent.is_ok() {
@@ -225,7 +231,7 @@ impl Part {
             Err(ProxyFailure::Unknown(_)) if injected::LOST_CALL_REPEATED.is_injected() => {}
             Err(ProxyFailure::Unknown(source)) => {
                 for index in now {
-                    let key = writes.keys[index];
+                    let key = writes.keys[index].into();
                     done[index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
                 }
             }
@@ -237,7 +243,7 @@ impl Part {
 
 fn encode(
     (table, until): ((Epoch, TableId), u64),
-    writes: Writes<'_>,
+    writes: Writes<'_, Key<'_>>,
     indexes: &[usize],
     frame: &mut Vec<u8>,
 ) {
@@ -245,7 +251,7 @@ fn encode(
     Request::begin_replace(frame, table, until, indexes.len());
     for index in indexes {
         let (key, value) = by_index(*index);
-        ValueEntries::push(frame, WriteEntry { key, hint: LeafNumber(u32::MAX), value });
+        ReplaceEntries::push(frame, ReplaceEntry { key: key.as_bytes(), value });
     }
 }
 

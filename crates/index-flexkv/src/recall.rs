@@ -22,6 +22,7 @@
 use farsight_base::{Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
+use farsight_index::Key;
 use farsight_layout::hash_index::{Candidate, HashSlot, Sharing, SlotPlace, SlotState};
 use farsight_protocol::WriteOutcome;
 
@@ -43,11 +44,11 @@ impl FlexSession {
     pub(crate) async fn recall<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         new: &mut NewObject,
         object: &mut Vec<Line>,
     ) -> Result<Option<Looked>, FlexError> {
-        let Some(Address { place, word, .. }) = self.known_address(key, of) else { return Ok(None) };
+        let Some(Address { place, word, .. }) = self.known_address(of) else { return Ok(None) };
         let Some((candidate, at)) = self.named(of, place, word) else { return Ok(None) };
         let is_written_beside = new.is_to_be_written();
         object.resize(candidate.object.place.lines.into(), Line::ZERO);
@@ -75,11 +76,11 @@ impl FlexSession {
             let found = Candidate { sharing: now.sharing(), ..candidate };
             return Ok(Some(Looked::Present { found, version }));
         }
-        self.forget(key, of, word);
+        self.forget(of, word);
         let Some((found, _)) = self.named(of, place, now) else { return Ok(None) };
         let object = self.read_object(slot, (key, of.shard), tail, found, object).await?;
         let Object::OfKey(version) = object else { return Ok(None) };
-        Ok(Some(self.present(key, of, found, version)))
+        Ok(Some(self.present(of, found, version)))
     }
 
     /// Replaces a pair by its address; `None` if there is none, or another write came first. `object` is
@@ -87,21 +88,21 @@ impl FlexSession {
     pub(crate) async fn replace_recalled<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         object: &mut NewObject,
         address: Address,
     ) -> Result<Option<WriteOutcome>, FlexError> {
         let Some(swap) = self.begin_replacement((key, of), object, address) else { return Ok(None) };
         let words = (address.place, address.word, swap.1);
         let is_swapped = self.write_and_swap(slot, (key, of), object, words).await?;
-        Ok(self.end_replacement((key, of), object, address, swap, is_swapped))
+        Ok(self.end_replacement(of, object, address, swap, is_swapped))
     }
 
     /// What a replacement by an address replaces, and by which word; `None` if the address is of no use, or
     /// somebody may keep the value.
     pub(crate) fn begin_replacement(
         &self,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         object: &NewObject,
         Address { place, word, .. }: Address,
     ) -> Option<(Candidate, HashSlot)> {
@@ -116,25 +117,25 @@ impl FlexSession {
         if injected::FREED_BEFORE_REPLACED.is_injected() {
             self.note_freed(of.shard, before.object.place);
         }
-        Some((before, HashSlot::live(object.reference(&key.to_le_bytes()))))
+        Some((before, HashSlot::live(object.reference(key.as_bytes()))))
     }
 
     /// Notes what became of a replacement; `None` if another write came first.
     pub(crate) fn end_replacement(
         &self,
-        (key, of): (u64, KeyLines),
+        of: KeyLines,
         object: &mut NewObject,
         Address { place, word, .. }: Address,
         (before, new): (Candidate, HashSlot),
         is_swapped: bool,
     ) -> Option<WriteOutcome> {
         if !is_swapped {
-            self.forget(key, of, word);
+            self.forget(of, word);
             self.count(|counters| counters.retries += 1);
             return None;
         }
         self.count(|counters| counters.address_hits += 1);
-        self.remember(key, of, place, new, object.version);
+        self.remember(of, place, new, object.version);
         self.publish(of.shard, object, Some(before.object.place));
         Some(WriteOutcome::Replaced(object.version))
     }
@@ -143,7 +144,7 @@ impl FlexSession {
     async fn write_and_swap<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         object: &mut NewObject,
         (place, word, new): (SlotPlace, HashSlot, HashSlot),
     ) -> Result<bool, FlexError> {
@@ -181,25 +182,25 @@ impl FlexSession {
 
     /// What is remembered of a key, in the subtable that it is of by now. A split has left it at its place
     /// there, with the same word.
-    pub(crate) fn known_address(&self, key: u64, of: KeyLines) -> Option<Address> {
-        let mut address = self.addresses.borrow().sets().get(of.hash, key)?;
+    pub(crate) fn known_address(&self, of: KeyLines) -> Option<Address> {
+        let mut address = self.addresses.borrow().sets().get(of.hash, of.identity)?;
         address.place.line = self.table.shape(of.shard).line_in(of.subtable, address.place.line);
         Some(address)
     }
 
     /// Remembers a key's address.
-    pub(crate) fn remember(&self, key: u64, of: KeyLines, place: SlotPlace, word: HashSlot, version: u64) {
-        self.addresses.borrow().sets().remember(of.hash, key, Address { place, word, version });
+    pub(crate) fn remember(&self, of: KeyLines, place: SlotPlace, word: HashSlot, version: u64) {
+        self.addresses.borrow().sets().remember(of.hash, of.identity, Address { place, word, version });
     }
 
     /// Forgets a key's address, if its word is this one.
-    pub(crate) fn forget(&self, key: u64, of: KeyLines, word: HashSlot) {
-        self.addresses.borrow().sets().forget(of.hash, key, word);
+    pub(crate) fn forget(&self, of: KeyLines, word: HashSlot) {
+        self.addresses.borrow().sets().forget(of.hash, of.identity, word);
     }
 
     /// A pair that was found, remembered.
-    pub(crate) fn present(&self, key: u64, of: KeyLines, found: Candidate, version: u64) -> Looked {
-        self.remember(key, of, found.place, found.live(), version);
+    pub(crate) fn present(&self, of: KeyLines, found: Candidate, version: u64) -> Looked {
+        self.remember(of, found.place, found.live(), version);
         Looked::Present { found, version }
     }
 }

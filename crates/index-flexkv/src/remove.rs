@@ -20,6 +20,7 @@
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
+use farsight_index::Key;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
 use farsight_protocol::WriteOutcome;
 
@@ -35,7 +36,7 @@ impl FlexSession {
     pub(crate) async fn remove<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: (u64, KeyLines),
+        of: (Key<'_>, KeyLines),
         buckets: &mut Buckets,
         (found, version): (Candidate, u64),
     ) -> Result<Option<WriteOutcome>, FlexError> {
@@ -45,7 +46,7 @@ impl FlexSession {
         if !self.change(slot, of, found.place, (expected, expected.emptied())).await? {
             return Ok(None);
         }
-        self.forget(of.0, of.1, expected);
+        self.forget(of.1, expected);
         self.note_freed(of.1.shard, found.object.place);
         Ok(Some(WriteOutcome::Removed(version)))
     }
@@ -55,7 +56,7 @@ impl FlexSession {
     async fn note_removed<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         buckets: &mut Buckets,
         (place, version): (SlotPlace, u64),
     ) -> Result<(), FlexError> {
@@ -87,14 +88,14 @@ impl FlexSession {
                 return Ok(());
             }
         }
-        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
+        Err(FlexError::Contended { key: key.into(), attempts: ATTEMPTS_MAX })
     }
 
     /// Clears slots that inserts of the key may have reserved.
     async fn clear_reserved<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         buckets: &Buckets,
     ) -> Result<(), FlexError> {
         #[cfg(injected)]

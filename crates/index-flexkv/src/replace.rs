@@ -3,7 +3,7 @@
 //! Invariant: as in [`crate::recall`]. What does not succeed here changed nothing, and is written on its own.
 
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::Writes;
+use farsight_index::{Key, Writes};
 use farsight_layout::hash_index::{Candidate, HashSlot};
 
 use crate::addresses::Address;
@@ -20,10 +20,10 @@ use crate::{FlexError, FlexSession};
 const REPLACEMENTS: usize = 64;
 
 /// A replacement under way.
-struct Replacement {
+struct Replacement<'w> {
     /// Its number in the batch.
     index: usize,
-    key: u64,
+    key: Key<'w>,
     of: KeyLines,
     address: Address,
     /// What it replaces, and by which word.
@@ -39,7 +39,7 @@ impl FlexSession {
     pub(crate) fn replace_batch<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (writes, absorbed): (Writes<'_>, &[u64]),
+        (writes, absorbed): (Writes<'_, Key<'_>>, &[u64]),
         done: &mut [Done],
     ) -> Result<(), FabricError> {
         if !replaces_any_value(writes.operation) || !Q::GUARANTEES.atomic_after_write {
@@ -67,21 +67,20 @@ impl FlexSession {
     }
 
     /// Posts a WRITE of each whose address is known, and of one without replicas the swap.
-    fn post_replacements<Q: QueuePair>(
+    fn post_replacements<'w, Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (writes, absorbed): (Writes<'_>, &[u64]),
+        (writes, absorbed): (Writes<'_, Key<'w>>, &[u64]),
         first: usize,
-    ) -> Vec<Replacement> {
-        let lines_of = |key: &u64| {
-            let of = self.table.lines_of(&key.to_le_bytes());
+    ) -> Vec<Replacement<'w>> {
+        let lines_of = |key: &Key<'_>| {
+            let of = self.table.lines_of(*key);
             self.addresses.borrow().sets().prefetch(of.hash);
             of
         };
         let of_keys: Vec<KeyLines> = writes.keys.iter().map(lines_of).collect();
         let now = queues[0].now();
-        let known: Vec<Option<Address>> =
-            writes.keys.iter().zip(&of_keys).map(|(key, of)| self.known_address(*key, *of)).collect();
+        let known: Vec<Option<Address>> = of_keys.iter().map(|of| self.known_address(*of)).collect();
         let mut posted = Vec::with_capacity(writes.keys.len());
         // All words are known by now: other sessions may learn newer ones at any time.
         if self.is_late() {
@@ -116,12 +115,16 @@ impl FlexSession {
     }
 
     /// Sends what was posted, and what has to wait for that.
-    fn execute<Q: QueuePair>(&self, queues: &mut [Q], posted: &mut [Replacement]) -> Result<(), FabricError> {
+    fn execute<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        posted: &mut [Replacement<'_>],
+    ) -> Result<(), FabricError> {
         ring(queues)?;
         for (number, replacement) in posted.iter_mut().enumerate() {
             replacement.is_swapped = self.take_written_at(queues, number, replacement);
         }
-        let replicas = |replacement: &Replacement| self.table.chain(replacement.of.shard).len();
+        let replicas = |replacement: &Replacement<'_>| self.table.chain(replacement.of.shard).len();
         let longest = posted.iter().map(replicas).max().filter(|longest| *longest > 1).unwrap_or(0);
         for position in 0..longest {
             self.swap_at(queues, posted, position)?;
@@ -134,7 +137,7 @@ impl FlexSession {
         &self,
         queues: &mut [Q],
         number: usize,
-        Replacement { key, of, address, .. }: &Replacement,
+        Replacement { key, of, address, .. }: &Replacement<'_>,
     ) -> Result<bool, FlexError> {
         let ([write, compare], chain) = (slots(number), self.table.chain(of.shard));
         let mut is_swapped = Ok(false);
@@ -154,10 +157,10 @@ impl FlexSession {
     fn swap_at<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        posted: &mut [Replacement],
+        posted: &mut [Replacement<'_>],
         position: usize,
     ) -> Result<(), FabricError> {
-        let takes_part = |replacement: &Replacement| {
+        let takes_part = |replacement: &Replacement<'_>| {
             let chain = self.table.chain(replacement.of.shard);
             let follows = matches!(replacement.is_swapped, Ok(is_swapped) if is_swapped == (position > 0));
             chain.get(position).copied().filter(|_| chain.len() > 1 && follows)
@@ -184,8 +187,8 @@ impl FlexSession {
     }
 
     /// What became of a replacement; `None` if it has to be written on its own.
-    fn end(&self, replacement: Replacement) -> Option<Written> {
-        let Replacement { key, of, address, swap, mut object, is_swapped, .. } = replacement;
+    fn end(&self, replacement: Replacement<'_>) -> Option<Written> {
+        let Replacement { of, address, swap, mut object, is_swapped, .. } = replacement;
         match is_swapped {
             Err(error) => {
                 object.forget();
@@ -195,7 +198,7 @@ impl FlexSession {
                 object.note_written();
                 #[cfg(injected)]
                 let is_swapped = is_swapped || injected::UNSWAPPED_ANSWERED.is_injected();
-                let outcome = self.end_replacement((key, of), &mut object, address, swap, is_swapped);
+                let outcome = self.end_replacement(of, &mut object, address, swap, is_swapped);
                 self.abandon(of.shard, &mut object);
                 outcome.map(Ok)
             }

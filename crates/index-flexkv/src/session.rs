@@ -9,7 +9,7 @@ use farsight_base::pinned::PinnedMemory;
 use farsight_base::prng::SplitMix64;
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::{Counters, Kept, OldValues, Writes, distinct};
+use farsight_index::{Counters, Kept, Key, OldValues, Writes, distinct};
 use farsight_layout::hash_index::{Candidate, KeyHash};
 use farsight_protocol::{Operand, ValueKind, WriteOutcome};
 
@@ -126,7 +126,7 @@ impl FlexSession {
     pub(crate) fn write_many<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        writes: Writes<'_, Key<'_>>,
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) {
@@ -141,7 +141,7 @@ impl FlexSession {
             };
             let written = writes.keys.iter().zip(&outcomes[first..]);
             for (key, _) in written.filter(|(_, written)| replaces(written)) {
-                store.note_write(KeyHash::of(&key.to_le_bytes()));
+                store.note_write(KeyHash::of(key.as_bytes()));
             }
         }
     }
@@ -150,7 +150,7 @@ impl FlexSession {
     pub(crate) fn write_here<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        writes: Writes<'_, Key<'_>>,
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) {
@@ -207,14 +207,15 @@ impl FlexSession {
     fn write_in_order<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        writes: Writes<'_, Key<'_>>,
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) {
         let mut rest = writes;
         while !rest.keys.is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let count = distinct(rest.keys, &mut self.buffers.keys.lend());
+            let identities = rest.keys.iter().map(|key| self.table.identity(*key));
+            let count = distinct(identities, &mut self.buffers.keys.lend());
             if count < rest.keys.len()
                 && let Some(combined) = self.combine(rest)
             {
@@ -243,7 +244,7 @@ impl FlexSession {
     fn write_distinct<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (writes, absorbed): (Writes<'_>, &[u64]),
+        (writes, absorbed): (Writes<'_, Key<'_>>, &[u64]),
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) -> Result<(), FabricError> {
@@ -253,8 +254,10 @@ impl FlexSession {
         let outcome = outcome.and_then(|()| self.write_rest(queues, (writes, absorbed), &mut done));
         for ((written, old), key) in done.into_iter().zip(writes.keys) {
             let lost = || outcome.clone().expect_err("a batch ends with all writes or with an error");
-            outcomes
-                .push(written.unwrap_or_else(|| Err(FlexError::Indeterminate { key: *key, source: lost() })));
+            outcomes.push(
+                written
+                    .unwrap_or_else(|| Err(FlexError::Indeterminate { key: (*key).into(), source: lost() })),
+            );
             if writes.operation.returns_value() {
                 old_values.push(&old);
             }
@@ -266,7 +269,7 @@ impl FlexSession {
     fn write_rest<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (writes, absorbed): (Writes<'_>, &[u64]),
+        (writes, absorbed): (Writes<'_, Key<'_>>, &[u64]),
         done: &mut [Done],
     ) -> Result<(), FabricError> {
         let rest: Vec<_> =
@@ -297,17 +300,17 @@ impl FlexSession {
     /// An operand's parts.
     pub(crate) fn operand<'w>(
         &self,
-        writes: Writes<'_>,
-        key: u64,
+        writes: Writes<'_, Key<'_>>,
+        key: Key<'_>,
         operand: &'w [u8],
     ) -> Result<Operand<'w>, FlexError> {
-        let max_bytes = self.table.values().bytes_max();
+        let max_bytes = self.value_bytes_max(key);
         let parts = match self.fixed_bytes() {
             Some(bytes) if operand.len() != writes.operation.operand_bytes(bytes) => None,
             Some(_) => Some(Operand::of_one_size(writes.operation, operand)),
             None => Operand::of_any_length(writes.operation, operand),
         };
-        let refused = FlexError::Operand { key, got_bytes: operand.len(), max_bytes };
+        let refused = FlexError::Operand { key: key.into(), got_bytes: operand.len(), max_bytes };
         parts.filter(|parts| parts.value.len() <= max_bytes).ok_or(refused)
     }
 
@@ -362,7 +365,7 @@ impl FlexSession {
 mod tests {
     use farsight_base::RegionId;
     use farsight_base::sync::{AtomicBool, Ordering};
-    use farsight_protocol::{ComputeNode, Fenced, ObjectGrant, ObjectMemory, SplitGrant};
+    use farsight_protocol::{ComputeNode, Fenced, KeyKind, ObjectGrant, ObjectMemory, SplitGrant};
 
     use super::*;
     use crate::{CallResult, FlexNode};
@@ -408,7 +411,8 @@ mod tests {
             let (index, objects) = (RegionId(region), RegionId(region + 1));
             Some(FlexNode { index, index_lines: 1 << 16, objects, object_lines: 1 << 16 })
         };
-        let table = FlexTable::new(&[node(1), node(3), node(5)], ValueKind::Fixed(8), replicas);
+        let table =
+            FlexTable::new(&[node(1), node(3), node(5)], (KeyKind::U64, ValueKind::Fixed(8)), replicas);
         let table = table.expect("a table");
         let values = Arc::new(Values::new(3, ValueKind::Fixed(8)));
         let shared = (Arc::new(Stock::new(&table)), Arc::default(), values);

@@ -12,6 +12,7 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
+use farsight_index::Key;
 use farsight_layout::hash_index::{DIRECTORY_LINES, HASH_PARTITIONS, Halves, SlotPlace, SlotState};
 
 use crate::chain::Change;
@@ -58,7 +59,7 @@ impl FlexSession {
                 let first_line = shape.unit_line(subtable.unit());
                 self.read_unit(slot, tail, first_line, &mut lines).await?;
                 self.read_unit(slot, head, first_line, &mut at_head).await?;
-                self.level(slot, (0, shard), first_line, (&mut lines, &at_head)).await?;
+                self.level(slot, (0.into(), shard), first_line, (&mut lines, &at_head)).await?;
                 let halves =
                     subtable.directory_word().and_then(|word| Halves::parse(words(word), shape.units()));
                 if let Some(halves) = halves {
@@ -101,7 +102,7 @@ impl FlexSession {
     pub(crate) async fn level<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: (u64, usize),
+        of: (Key<'_>, usize),
         first_line: u32,
         (lines, at_head): (&mut [Line], &[Line]),
     ) -> Result<(), FlexError> {

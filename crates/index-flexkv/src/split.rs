@@ -33,6 +33,7 @@ use std::time::Duration;
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
+use farsight_index::Key;
 use farsight_layout::hash_index::{
     BUCKET_SLOTS, BucketHeader, DIRECTORY_LINES, GROUP_BUCKETS, HASH_PARTITION_BITS, Halves, HashSlot,
     KeyHash, ObjectRef, SlotPlace, SlotState,
@@ -64,7 +65,7 @@ impl FlexSession {
     pub(crate) async fn is_split<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
     ) -> Result<bool, FlexError> {
         let (shape, partition) = (self.table.shape(of.shard), of.hash.partition());
         let tail = self.table.tail(of.shard);
@@ -76,7 +77,7 @@ impl FlexSession {
             let units = shape.units();
             if got != 0 && Halves::parse(got, units).is_none() {
                 let node = tail.node;
-                return Err(FlexError::Directory { key, node, partition, units, got });
+                return Err(FlexError::Directory { key: key.into(), node, partition, units, got });
             }
             self.table.directories().note(partition, index, got);
         }
@@ -88,14 +89,17 @@ impl FlexSession {
     pub(crate) async fn split<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
     ) -> Result<(), FlexError> {
         if self.is_split(slot, (key, of)).await? {
             return Ok(());
         }
         let (partition, number) = (of.hash.partition() as u16, of.subtable.number() as u16);
         if of.subtable.directory_word().is_none() {
-            return Err(FlexError::Deepest { key, splits: of.subtable.depth() - HASH_PARTITION_BITS });
+            return Err(FlexError::Deepest {
+                key: key.into(),
+                splits: of.subtable.depth() - HASH_PARTITION_BITS,
+            });
         }
         let head = self.table.head(of.shard).node;
         match self.calls.begin_split(head, partition, number).map_err(FlexError::of_call)? {
@@ -107,7 +111,9 @@ impl FlexSession {
             SplitGrant::Wait { pause_us } => {
                 self.await_split(slot, (key, of), Duration::from_micros(pause_us.into())).await
             }
-            SplitGrant::Full { units, resting } => Err(FlexError::Full { key, node: head, units, resting }),
+            SplitGrant::Full { units, resting } => {
+                Err(FlexError::Full { key: key.into(), node: head, units, resting })
+            }
             SplitGrant::Units(units) => {
                 let halves = Halves::parse(Halves(units).word(), self.table.shape(of.shard).units());
                 let Some(halves) = halves else {
@@ -128,7 +134,7 @@ impl FlexSession {
     async fn await_split<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: (u64, KeyLines),
+        of: (Key<'_>, KeyLines),
         pause: Duration,
     ) -> Result<(), FlexError> {
         let until = slot.now().plus(pause.min(WAIT_MAX));
@@ -146,7 +152,7 @@ impl FlexSession {
     async fn split_into<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         halves: Halves,
     ) -> Result<(), FlexError> {
         let shape = self.table.shape(of.shard);
@@ -203,7 +209,7 @@ impl FlexSession {
     async fn seal<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         first_line: u32,
         lines: &mut [Line],
     ) -> Result<(), FlexError> {
@@ -243,7 +249,7 @@ impl FlexSession {
             }
             self.carry_all(slot, of.shard, &sealed).await?;
         }
-        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
+        Err(FlexError::Contended { key: key.into(), attempts: ATTEMPTS_MAX })
     }
 
     /// To which halves each slot goes, in the order of places. A slot whose object is damaged goes to both:

@@ -2,11 +2,13 @@
 //!
 //! Invariant: a place that came out of remote bytes is read only if it lies in its node's region.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use farsight_base::{RegionId, RemoteAddress, WORDS_PER_LINE};
+use farsight_index::Key;
 use farsight_layout::hash_index::{IndexShape, IndexTooSmall, KeyHash, ObjectPlace, SlotPlace, Subtable};
-use farsight_protocol::ValueKind;
+use farsight_protocol::{KeyKind, ValueKind};
 
 use crate::Values;
 use crate::directory::Directories;
@@ -56,7 +58,10 @@ struct Shard {
 pub struct FlexTable {
     shards: Vec<Shard>,
     directories: Arc<Directories>,
+    keys: KeyKind,
     values: ValueKind,
+    /// Tells keys of bytes apart in this process. Nobody knows it who chooses keys.
+    secret: RandomState,
 }
 
 /// Where a key may stand, by what is known of its partition's directory.
@@ -70,6 +75,10 @@ pub(crate) struct KeyLines {
     pub(crate) first_lines: [u32; 2],
     pub(crate) hash: KeyHash,
     pub(crate) fingerprint: u8,
+    /// Tells the key from all others in this process: an integer does so exactly. Of bytes it is a second
+    /// hash, by a secret. So two keys of one hash are taken for one with a chance of 2^-64, also if somebody
+    /// chose them for that.
+    pub(crate) identity: u64,
 }
 
 /// Why nodes have no such table.
@@ -100,8 +109,8 @@ pub enum UnsoundTable {
 }
 
 impl FlexTable {
-    /// A table with such values on these nodes, in the pool's order, of which so many have each pair. Those
-    /// that are lost are `None`, and have no queue pair.
+    /// A table with such keys and values on these nodes, in the pool's order. So many of them have each pair.
+    /// Those that are lost are `None`, and have no queue pair.
     ///
     /// The partitions whose number leaves remainder `s` by the count of nodes are shard `s`. Its tail is
     /// node `s`, and those before it in the chain are the nodes behind that, round the list. So a node's
@@ -112,7 +121,11 @@ impl FlexTable {
     ///
     /// # Panics
     /// Without nodes, or with more replicas than nodes.
-    pub fn new(nodes: &[Option<FlexNode>], values: ValueKind, replicas: usize) -> Result<Self, UnsoundTable> {
+    pub fn new(
+        nodes: &[Option<FlexNode>],
+        (keys, values): (KeyKind, ValueKind),
+        replicas: usize,
+    ) -> Result<Self, UnsoundTable> {
         assert!((1..=nodes.len()).contains(&replicas), "{replicas} replicas on {} nodes", nodes.len());
         let lines = |node: &FlexNode| (node.index_lines, node.object_lines);
         let first = nodes.iter().flatten().next().expect("a table has nodes");
@@ -125,7 +138,7 @@ impl FlexTable {
         }
         let shard = |shard: usize| Shard::of(nodes, shard, replicas);
         let shards = (0..nodes.len()).map(shard).collect::<Result<_, _>>()?;
-        Ok(Self { shards, directories: Arc::default(), values })
+        Ok(Self { shards, directories: Arc::default(), keys, values, secret: RandomState::new() })
     }
 
     /// What its values are.
@@ -134,14 +147,34 @@ impl FlexTable {
         self.values
     }
 
+    /// True if its keys are bytes of any length.
+    #[must_use]
+    pub fn has_byte_keys(&self) -> bool {
+        self.keys == KeyKind::Bytes
+    }
+
+    /// The key whose bytes stand in an object, if the table may have it.
+    pub(crate) fn key_of<'k>(&self, bytes: &'k [u8]) -> Option<Key<'k>> {
+        if self.has_byte_keys() { Some(Key::Bytes(bytes)) } else { bytes.try_into().ok().map(Key::Integer) }
+    }
+
+    /// Tells a key from all others in this process ([`KeyLines`]).
+    pub(crate) fn identity(&self, key: Key<'_>) -> u64 {
+        match key {
+            Key::Integer(bytes) => u64::from_le_bytes(bytes),
+            Key::Bytes(bytes) => self.secret.hash_one(bytes),
+        }
+    }
+
     /// Where a key may stand.
-    pub(crate) fn lines_of(&self, key: &[u8]) -> KeyLines {
-        let hash = KeyHash::of(key);
+    pub(crate) fn lines_of(&self, key: Key<'_>) -> KeyLines {
+        let hash = KeyHash::of(key.as_bytes());
         let (shard, partition) = (hash.partition() % self.shards.len(), hash.partition());
         let shape = self.shards[shard].shape;
         let subtable = shape.subtable(hash, |word| self.directories.word(partition, word));
         let first_lines = shape.first_lines(hash, subtable);
-        KeyLines { shard, subtable, first_lines, hash, fingerprint: KeyHash::fingerprint(key) }
+        let fingerprint = KeyHash::fingerprint(key.as_bytes());
+        KeyLines { shard, subtable, first_lines, hash, fingerprint, identity: self.identity(key) }
     }
 
     /// How many shards there are: one a node.

@@ -84,7 +84,8 @@ struct ValueSet {
 
 /// A value.
 struct Kept {
-    key: u64,
+    /// Of its key.
+    identity: u64,
     version: u64,
     /// What its partition's counter had reached.
     closings: u64,
@@ -209,10 +210,15 @@ impl Store {
 
     /// Hands the value of a key to `take`, with its version, if it is kept and its counter had reached so
     /// much. False if not.
-    pub(crate) fn give(&self, hash: KeyHash, key: u64, closings: u64, take: impl FnOnce(u64, &[u8])) -> bool {
+    pub(crate) fn give(
+        &self,
+        (hash, identity): (KeyHash, u64),
+        closings: u64,
+        take: impl FnOnce(u64, &[u8]),
+    ) -> bool {
         let mut set = self.set(hash);
-        let Some(kept) = set.values.iter_mut().find(|kept| kept.key == key && kept.closings == closings)
-        else {
+        let is_it = |kept: &&mut Kept| kept.identity == identity && kept.closings == closings;
+        let Some(kept) = set.values.iter_mut().find(is_it) else {
             return false;
         };
         kept.is_used = true;
@@ -221,8 +227,13 @@ impl Store {
     }
 
     /// Keeps a key's value. Its slot was READ when its counter had reached so much.
-    pub(crate) fn keep(&self, hash: KeyHash, key: u64, closings: u64, (version, value): (u64, &[u8])) {
-        let kept = Kept { key, version, closings, is_used: false, value: value.into() };
+    pub(crate) fn keep(
+        &self,
+        (hash, identity): (KeyHash, u64),
+        closings: u64,
+        (version, value): (u64, &[u8]),
+    ) {
+        let kept = Kept { identity, version, closings, is_used: false, value: value.into() };
         self.set(hash).put(kept, self.set_bytes);
     }
 
@@ -280,7 +291,7 @@ impl ValueSet {
         if bytes > bytes_max {
             return;
         }
-        if let Some(index) = self.values.iter().position(|other| other.key == kept.key) {
+        if let Some(index) = self.values.iter().position(|other| other.identity == kept.identity) {
             self.remove(index);
         }
         // Each round removes one of them.
@@ -344,17 +355,17 @@ mod tests {
 
     fn given(store: &Store, key: u64, closings: u64) -> Option<(u64, Vec<u8>)> {
         let mut got = None;
-        store.give(hash(key), key, closings, |version, value| got = Some((version, value.to_vec())));
+        store.give((hash(key), key), closings, |version, value| got = Some((version, value.to_vec())));
         got
     }
 
     #[test]
     fn a_value_is_given_while_its_counter_stands() {
         let store = store(64, 0);
-        store.keep(hash(1), 1, 5, (70, b"first"));
+        store.keep((hash(1), 1), 5, (70, b"first"));
         assert_eq!(given(&store, 1, 5), Some((70, b"first".to_vec())));
         assert_eq!((given(&store, 1, 6), given(&store, 1, 4), given(&store, 2, 5)), (None, None, None));
-        store.keep(hash(1), 1, 6, (71, b"second"));
+        store.keep((hash(1), 1), 6, (71, b"second"));
         assert_eq!((given(&store, 1, 5), given(&store, 1, 6)), (None, Some((71, b"second".to_vec()))));
     }
 
@@ -363,16 +374,16 @@ mod tests {
         let store = store(256, 0);
         let most = (256 * (size_of::<Kept>() + 64)) as u64;
         for key in 0..10_000 {
-            store.keep(hash(key), key, 0, (key, &key.to_le_bytes()));
+            store.keep((hash(key), key), 0, (key, &key.to_le_bytes()));
             given(&store, 0, 0);
             assert!(store.memory_bytes() <= most, "{} B", store.memory_bytes());
         }
         assert_eq!(given(&store, 0, 0), Some((0, vec![0; 8])), "it was used each time");
         let kept = (0..10_000).filter(|key| given(&store, *key, 0).is_some()).count();
         assert!((64..=256).contains(&kept), "{kept} values");
-        store.keep(hash(1), 1, 0, (1, &vec![7; most as usize]));
+        store.keep((hash(1), 1), 0, (1, &vec![7; most as usize]));
         assert_eq!(given(&store, 1, 0), None, "a value longer than a set has room for");
-        store.keep(hash(2), 2, 0, (2, &vec![7; store.set_bytes - size_of::<Kept>()]));
+        store.keep((hash(2), 2), 0, (2, &vec![7; store.set_bytes - size_of::<Kept>()]));
         assert_eq!(given(&store, 2, 0).map(|(version, _)| version), Some(2), "a set of its own");
         assert!(store.memory_bytes() <= most);
         assert!(Store::new(ValueCache { bytes: 100, reads_a_write: 1 }, 8).is_none(), "no room for any");

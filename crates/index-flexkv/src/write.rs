@@ -7,7 +7,7 @@
 use farsight_base::Line;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
-use farsight_index::{Decision, HeldPair, Undecided, decide_parts};
+use farsight_index::{Decision, HeldPair, Key, Undecided, decide_parts};
 use farsight_layout::hash_index::HashSlot;
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
@@ -23,7 +23,7 @@ use crate::{FlexError, FlexSession};
 #[derive(Clone, Copy)]
 pub(crate) struct Write<'w> {
     pub(crate) operation: WriteOperation,
-    pub(crate) key: u64,
+    pub(crate) key: Key<'w>,
     pub(crate) operand: Operand<'w>,
     /// Writes of the key for which it stands, too.
     pub(crate) absorbed: u64,
@@ -43,7 +43,7 @@ impl FlexSession {
         write: Write<'_>,
         old: &mut Vec<u8>,
     ) -> Result<WriteOutcome, FlexError> {
-        let of = self.table.lines_of(&write.key.to_le_bytes());
+        let of = self.table.lines_of(write.key);
         let mut object = NewObject::absorbing(write.absorbed);
         let outcome = self.attempts(slot, (write, of), &mut object, old).await;
         match &outcome {
@@ -61,7 +61,7 @@ impl FlexSession {
         old: &mut Vec<u8>,
     ) -> Result<WriteOutcome, FlexError> {
         let (key, mut of) = (write.key, of);
-        let known = self.known_address(key, of);
+        let known = self.known_address(of);
         // A put of a key that nobody remembers may insert it.
         object.has_looked =
             !replaces_any_value(write.operation) || write.operation == WriteOperation::Put && known.is_none();
@@ -70,7 +70,7 @@ impl FlexSession {
             self.prepare(slot.now(), object, of.shard, (key, write.operand.value), last)?;
         }
         if self.is_late() {
-            return Err(FlexError::Late { key });
+            return Err(FlexError::Late { key: key.into() });
         }
         if let Some(address) = known.filter(|_| replaces_any_value(write.operation))
             && let Some(outcome) = self.replace_recalled(slot, (key, of), object, address).await?
@@ -89,7 +89,7 @@ impl FlexSession {
             let found = if let Some(looked) = recalled.take() {
                 Found::Settled(looked)
             } else {
-                of = self.table.lines_of(&key.to_le_bytes());
+                of = self.table.lines_of(key);
                 self.read_beside(slot, of, object, &mut buckets).await?;
                 if buckets.are_sealed(of) {
                     self.split(slot, (key, of)).await?;
@@ -118,7 +118,7 @@ impl FlexSession {
             }
             self.pause(slot, attempt).await;
         }
-        Err(FlexError::Contended { key, attempts: ATTEMPTS_MAX })
+        Err(FlexError::Contended { key: key.into(), attempts: ATTEMPTS_MAX })
     }
 
     /// READs the tail's buckets, and beside that WRITEs the object if it is not there yet.
@@ -174,7 +174,7 @@ impl FlexSession {
         object.has_looked |= held.is_none();
         self.ready(slot, (key, of), object, value.bytes(), last).await?;
         if self.is_late() {
-            return Err(FlexError::Late { key });
+            return Err(FlexError::Late { key: key.into() });
         }
         let (is_done, outcome, freed) = match looked {
             Looked::Absent => {
@@ -183,7 +183,7 @@ impl FlexSession {
                 (inserted, WriteOutcome::Inserted(object.version), None)
             }
             Looked::Present { found, .. } => {
-                let new = HashSlot::live(object.reference(&key.to_le_bytes()));
+                let new = HashSlot::live(object.reference(key.as_bytes()));
                 let expected = found.live();
                 #[cfg(injected)]
                 if injected::FREED_BEFORE_REPLACED.is_injected() {
@@ -191,7 +191,7 @@ impl FlexSession {
                 }
                 let replaced = self.change(slot, (key, of), found.place, (expected, new)).await?;
                 if replaced {
-                    self.remember(key, of, found.place, new, object.version);
+                    self.remember(of, found.place, new, object.version);
                 }
                 (replaced, WriteOutcome::Replaced(object.version), Some(found.object.place))
             }
@@ -207,7 +207,7 @@ impl FlexSession {
     pub(crate) async fn ready<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (key, of): (u64, KeyLines),
+        (key, of): (Key<'_>, KeyLines),
         object: &mut NewObject,
         value: &[u8],
         last: u64,
@@ -244,7 +244,7 @@ fn check_integer(write: &Write<'_>, held: Option<HeldPair<'_>>) -> Result<(), Fl
     match held {
         Some(held) if write.operation == WriteOperation::FetchAdd && held.value.len() != INTEGER_BYTES => {
             let source = Undecided::NotInteger { value_bytes: held.value.len() };
-            Err(FlexError::Undecided { key: write.key, source })
+            Err(FlexError::Undecided { key: write.key.into(), source })
         }
         _ => Ok(()),
     }

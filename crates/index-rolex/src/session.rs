@@ -197,7 +197,8 @@ impl RolexSession {
         let mut rest = Batch { writes, old_values, returned_bytes };
         while !rest.keys().is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let (now, later) = rest.split_at(distinct(rest.keys(), &mut self.buffers.keys.lend()));
+            let (now, later) =
+                rest.split_at(distinct(rest.keys().iter().copied(), &mut self.buffers.keys.lend()));
             if let Err(error) = self.write_distinct(queues, now, outcomes) {
                 // Those that follow would wait for the same fabric, one behind the other.
                 outcomes.extend(later.keys().iter().map(|_| Err(RolexError::Fabric(error.clone()))));

@@ -73,6 +73,33 @@ pub trait Engine<Q: QueuePair>: Send {
     /// [`EngineError`].
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError>;
 
+    /// [`Engine::multi_get`] in a table whose keys are bytes of any length.
+    ///
+    /// # Errors
+    /// [`EngineError`]; [`NoByteKeys`] of an engine that has no such tables.
+    fn multi_get_byte_keys(
+        &mut self,
+        _queues: &mut [Q],
+        _keys: &[&[u8]],
+        _answers: &mut Answers,
+    ) -> Result<(), EngineError> {
+        Err(NoByteKeys.into())
+    }
+
+    /// [`Engine::write`] in such a table.
+    ///
+    /// # Errors
+    /// As there.
+    fn write_byte_keys(
+        &mut self,
+        _queues: &mut [Q],
+        _writes: Writes<'_, &[u8]>,
+        _outcomes: &mut Vec<WriteOutcome>,
+        _old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        Err(NoByteKeys.into())
+    }
+
     /// What this session did besides the fabric's verbs.
     fn counters(&self) -> Counters;
 
@@ -123,13 +150,18 @@ pub struct ScanRequest {
     pub limit: usize,
 }
 
-/// Writes of one kind, in their order.
+/// Keys of bytes, where they are integers.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the keys of this table are integers of eight bytes, not bytes of any length")]
+pub struct NoByteKeys;
+
+/// Writes of one kind, in their order, of keys that are integers, or as `K` has them.
 #[derive(Clone, Copy, Debug)]
-pub struct Writes<'a> {
+pub struct Writes<'a, K = u64> {
     /// What is done with each key.
     pub operation: WriteOperation,
     /// The keys.
-    pub keys: &'a [u64],
+    pub keys: &'a [K],
     /// Their operands, one behind the other: mostly values ([`Operand`](farsight_protocol::Operand)).
     pub values: &'a [u8],
     /// Where in `values` each begins, and behind that where the last ends, if they have any length. Empty if
@@ -137,14 +169,14 @@ pub struct Writes<'a> {
     pub bounds: &'a [usize],
 }
 
-impl<'a> Writes<'a> {
+impl<'a, K: Copy> Writes<'a, K> {
     /// Each key with its value.
     ///
     /// # Panics
     /// If the values are not the same number of whole bytes for each key.
     #[inline]
     #[must_use]
-    pub fn iter(self) -> impl ExactSizeIterator<Item = (u64, &'a [u8])> + Clone {
+    pub fn iter(self) -> impl ExactSizeIterator<Item = (K, &'a [u8])> + Clone {
         (0..self.keys.len()).map(self.by_index())
     }
 
@@ -153,7 +185,7 @@ impl<'a> Writes<'a> {
     /// # Panics
     /// As [`Writes::iter`].
     #[inline]
-    pub fn by_index(self) -> impl Fn(usize) -> (u64, &'a [u8]) + Copy {
+    pub fn by_index(self) -> impl Fn(usize) -> (K, &'a [u8]) + Copy {
         let Self { keys, values, bounds, .. } = self;
         let bytes = self.value_bytes();
         move |index| {
@@ -254,6 +286,12 @@ pub enum EngineError {
     /// A write was under way in the engine, and may have happened or not.
     #[error(transparent)]
     Indeterminate(Arc<dyn Error + Send + Sync>),
+}
+
+impl From<NoByteKeys> for EngineError {
+    fn from(error: NoByteKeys) -> Self {
+        Self::Engine(Arc::new(error))
+    }
 }
 
 impl EngineError {

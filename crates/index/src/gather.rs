@@ -41,13 +41,13 @@ pub fn gather<E: Into<EngineError>>(
 }
 
 /// How many of these keys, from the first on, are different; `room` is for them and their numbers.
-pub fn distinct(keys: &[u64], room: &mut Vec<(u64, usize)>) -> usize {
+pub fn distinct(keys: impl Iterator<Item = u64>, room: &mut Vec<(u64, usize)>) -> usize {
     room.clear();
-    room.extend(keys.iter().copied().zip(0..));
+    room.extend(keys.zip(0..));
     room.sort_unstable();
     // Of equal keys each but the first ends what comes before it.
     let repeated = room.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1);
-    repeated.min().unwrap_or(keys.len())
+    repeated.min().unwrap_or(room.len())
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
         let cases: [(&[u64], usize); 5] =
             [(&[], 0), (&[7], 1), (&[7, 7, 7], 1), (&[3, 1, 2], 3), (&[5, 9, 1, 9, 5, 1], 3)];
         for (keys, count) in cases {
-            assert_eq!(distinct(keys, &mut room), count, "{keys:?}");
+            assert_eq!(distinct(keys.iter().copied(), &mut room), count, "{keys:?}");
         }
     }
 }

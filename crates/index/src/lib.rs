@@ -14,6 +14,7 @@ mod gather;
 #[cfg(injected)]
 pub mod injected;
 mod kept;
+mod key;
 mod leaf_format;
 mod leaf_pairs;
 mod old_values;
@@ -28,11 +29,13 @@ pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_pa
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{
-    Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, ValueCache, Writes, leaves_calls_unknown,
+    Access, CacheStats, Engine, EngineError, NoByteKeys, Ordered, ScanRequest, ValueCache, Writes,
+    leaves_calls_unknown,
 };
 pub use farsight_protocol::Direction;
 pub use gather::{distinct, gather};
 pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
+pub use key::{Key, OwnedKey};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use leaf_pairs::{ConsistentLeaf, Extent, key_behind, wanted_pairs};
 pub use old_values::OldValues;

@@ -17,7 +17,7 @@ use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::value_block::{LONGEST_VALUE_BYTES, block_bytes, block_lines};
 use farsight_layout::{Geometry, GeometryError};
-use farsight_protocol::{POOL_NODES_MAX, Space, TableEngine, TableLayout, ValueKind};
+use farsight_protocol::{KeyKind, POOL_NODES_MAX, Space, TableEngine, TableLayout, ValueKind};
 
 /// The engines that there are: a type each. Of several that fit a table, the first is the usual one.
 pub type Engines = (XStore, (Rolex, (XStoreD, (FlexKv, ()))));
@@ -44,6 +44,9 @@ pub struct EngineKind {
     /// Bytes of a value at most where values may have any length, each in a block of its own; 0 if they
     /// may not.
     pub block_value_bytes_max: usize,
+    /// Bytes of a key and its value together at most, where keys may be bytes of any length; 0 if they may
+    /// not.
+    pub byte_pair_bytes_max: usize,
     /// Pairs of any length may have deadlines, at which they end by themselves.
     pub has_deadlines: bool,
     /// Whether several nodes may have each of its pairs.
@@ -77,10 +80,11 @@ pub trait Registry: 'static {
         found.ok_or_else(|| UnknownEngine { got: name.to_owned(), known: kinds })
     }
 
-    /// The engine of a table over so many nodes for which none is requested.
+    /// The engine of a table with such keys, over so many nodes, for which none is requested.
     #[must_use]
-    fn usual(nodes: usize) -> Option<&'static EngineKind> {
-        Self::kinds().into_iter().find(|kind| kind.nodes.contains(&nodes))
+    fn usual(nodes: usize, keys: KeyKind) -> Option<&'static EngineKind> {
+        let has_such_keys = |kind: &EngineKind| keys != KeyKind::Bytes || kind.has_byte_keys();
+        Self::kinds().into_iter().find(|kind| kind.nodes.contains(&nodes) && has_such_keys(kind))
     }
 
     /// What `kind` is called over so many nodes.
@@ -161,6 +165,14 @@ pub enum UnfitTable {
         /// The limit wanted.
         got_bytes: u32,
     },
+    /// Its keys have eight bytes.
+    #[error("keys of {engine} have eight bytes, not any length; engines with such keys: {}", names(able))]
+    ByteKeys {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// The engines that there are with keys of any length.
+        able: Vec<&'static EngineKind>,
+    },
     /// Its pairs stay until they are removed.
     #[error("pairs of {engine} have no deadlines; engines whose pairs have them: {}", names(able))]
     Deadlines {
@@ -240,6 +252,12 @@ impl EngineKind {
         self.block_value_bytes_max > 0
     }
 
+    /// True if its keys may be bytes of any length.
+    #[must_use]
+    pub fn has_byte_keys(&self) -> bool {
+        self.byte_pair_bytes_max > 0
+    }
+
     /// True if each of its tables is on one node.
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -279,6 +297,10 @@ impl EngineKind {
             && boundaries.is_sorted_by(|low, high| low < high);
         if !is_sound {
             return Err(UnfitTable::Ranges { engine: self, nodes, expected, got: boundaries.clone() });
+        }
+        if layout.definition.key_kind == KeyKind::Bytes && !self.has_byte_keys() {
+            let able = EngineKind::all().into_iter().filter(|kind| kind.has_byte_keys()).collect();
+            return Err(UnfitTable::ByteKeys { engine: self, able });
         }
         let values = layout.definition.values;
         if let ValueKind::Blocks { max_bytes, .. } = values {
@@ -357,6 +379,7 @@ impl Registered for XStore {
         nodes_train: true,
         is_ordered: true,
         block_value_bytes_max: LONGEST_VALUE_BYTES,
+        byte_pair_bytes_max: 0,
         has_deadlines: true,
         has_replicas: false,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
@@ -392,6 +415,7 @@ impl Registered for Rolex {
         nodes_train: false,
         is_ordered: true,
         block_value_bytes_max: 0,
+        byte_pair_bytes_max: 0,
         has_deadlines: false,
         has_replicas: false,
         block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
@@ -403,9 +427,8 @@ impl Registered for Rolex {
 /// FlexKV: compute nodes read and write a hash index, and objects, one-sided.
 pub struct FlexKv;
 
-/// Bytes of a value of FlexKV at most: an object's, less its header and its key.
-const OBJECT_VALUE_BYTES_MAX: usize =
-    OBJECT_LINES_MAX as usize * LINE_BYTES - block_bytes(size_of::<u64>(), 0);
+/// Bytes of a key and its value of FlexKV at most, together: an object's, less its header.
+const OBJECT_PAIR_BYTES_MAX: usize = OBJECT_LINES_MAX as usize * LINE_BYTES - block_bytes(0, 0);
 
 impl Registered for FlexKv {
     const KIND: &'static EngineKind = &EngineKind {
@@ -417,7 +440,8 @@ impl Registered for FlexKv {
         answers_reads: false,
         nodes_train: true,
         is_ordered: false,
-        block_value_bytes_max: OBJECT_VALUE_BYTES_MAX,
+        block_value_bytes_max: OBJECT_PAIR_BYTES_MAX - size_of::<u64>(),
+        byte_pair_bytes_max: OBJECT_PAIR_BYTES_MAX,
         has_deadlines: false,
         has_replicas: true,
         block_lines: |value_bytes| Ok(block_lines(size_of::<u64>(), value_bytes)),
@@ -428,7 +452,7 @@ impl Registered for FlexKv {
 
 #[cfg(test)]
 mod tests {
-    use farsight_protocol::{KeyKind, TableDefinition};
+    use farsight_protocol::TableDefinition;
 
     use super::*;
 
@@ -443,8 +467,10 @@ mod tests {
 
     #[test]
     fn the_first_that_fits_is_the_usual_one() {
-        let usual = |nodes| Engines::usual(nodes).map(|kind| kind.name);
+        let usual = |nodes| Engines::usual(nodes, KeyKind::U64).map(|kind| kind.name);
         assert_eq!([1, 2, 16, 17].map(usual), [Some("xstore"), Some("rolex"), Some("rolex"), None]);
+        let usual = |nodes| Engines::usual(nodes, KeyKind::Bytes).map(|kind| kind.name);
+        assert_eq!([1, 16, 17].map(usual), [Some("flexkv"), Some("flexkv"), None]);
         assert_eq!(Engines::over(EngineKind::XSTORE, 3), EngineKind::XSTORE_D);
         assert_eq!(Engines::over(EngineKind::XSTORE_D, 1), EngineKind::XSTORE);
         assert_eq!(Engines::over(EngineKind::ROLEX, 1), EngineKind::ROLEX);

@@ -263,6 +263,7 @@ pub(crate) fn check(hosting: &Hosting, layout: &TableLayout, nodes: usize) -> Re
         let code = match error {
             UnfitTable::Value(_) | UnfitTable::Limit { .. } => ErrorCode::WrongValueSize,
             UnfitTable::Blocks { .. }
+            | UnfitTable::ByteKeys { .. }
             | UnfitTable::Deadlines { .. }
             | UnfitTable::Nodes { .. }
             | UnfitTable::Ranges { .. }

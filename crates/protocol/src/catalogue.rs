@@ -35,6 +35,8 @@ pub enum KeyKind {
     F64,
     /// Eight bytes in lexicographic order.
     Bytes8,
+    /// Bytes of any length, as they are. Engines without order alone have them.
+    Bytes,
 }
 
 impl fmt::Display for KeyKind {
@@ -44,6 +46,7 @@ impl fmt::Display for KeyKind {
             Self::I64 => "i64",
             Self::F64 => "f64",
             Self::Bytes8 => "bytes8",
+            Self::Bytes => "bytes",
         })
     }
 }

@@ -24,6 +24,7 @@ mod operand;
 mod outcome;
 mod pool;
 mod proxies;
+mod replace_entries;
 mod reply;
 mod request;
 mod staged;
@@ -48,6 +49,7 @@ pub use pool::{
     Space, SplitGrant,
 };
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer};
+pub use replace_entries::{ReplaceEntries, ReplaceEntry};
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
 };

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::wire::{Words, put, put_padded};
 use crate::{
     ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX,
-    StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
+    ReplaceEntries, StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
 };
 
 /// Bytes of a replacement before its entries.
@@ -113,8 +113,8 @@ pub enum Request<'a> {
         epoch: Epoch,
         /// The time, in nanoseconds.
         until: u64,
-        /// Keys, hints that are not used, values.
-        entries: ValueEntries<'a>,
+        /// Keys and values.
+        entries: ReplaceEntries<'a>,
     },
     /// Sub-models about a key. The reply: `count` sub-models and branches, then a word, the key from which to
     /// go on (zero: nothing is behind). `argument` is the generation they belong to, always the newest. It is
@@ -466,7 +466,7 @@ impl<'a> Request<'a> {
     }
 
     /// Begins a replacement of `count` values by a compute node that writes for others, to be appended with
-    /// [`ValueEntries::push`].
+    /// [`ReplaceEntries::push`].
     ///
     /// # Panics
     /// As [`Request::get`].
@@ -532,7 +532,7 @@ impl<'a> Request<'a> {
             }
             REPLACE => {
                 let (epoch, entries) = split_epoch(body)?;
-                let entries = ValueEntries::new(entries, operations(count)?)?;
+                let entries = ReplaceEntries::new(entries, operations(count)?, body.len() - entries.len())?;
                 Ok(Self::Replace { table, epoch, until: argument, entries })
             }
             LOOKUP => {

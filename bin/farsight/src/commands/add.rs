@@ -8,7 +8,7 @@ use clap::Args;
 use farsight::{Options, Table};
 
 use crate::connection::Connection;
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 use crate::typed_table::{TableCommand, on_table};
 
 /// Add to the integer that is a key's value
@@ -49,8 +49,9 @@ impl Add {
 impl TableCommand for Add {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
-        let key = K::parse(&self.key)?;
+    fn run<K: KeyText + ?Sized>(self, table: Table<K>) -> Result<ExitCode> {
+        let typed = K::typed(&self.key)?;
+        let key = K::borrowed(&typed);
         let added = table.session(Options::default())?.fetch_add(key, self.addend)?;
         let sum = added.old.wrapping_add_signed(self.addend);
         let text = |integer: u64| {

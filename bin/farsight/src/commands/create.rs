@@ -12,7 +12,7 @@ use farsight::{Ack, EngineKind, KeyKind, TableOptions, VALUE_BYTES_MAX, VALUE_BY
 use crate::commands::serve::AckName;
 use crate::connection::Connection;
 use crate::duration;
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 use crate::listing::expiry_text;
 use crate::size;
 use crate::typed_table::{KindCommand, on_kind};
@@ -26,6 +26,7 @@ Examples:
   farsight create prices
   farsight create temperatures --keys f64 --value-size 32
   farsight create texts --values blocks
+  farsight create users --keys bytes --values blocks
   farsight create tokens --values blocks --ttl 1d
   farsight create clicks --ack memory            # at a server with --data
   farsight create sessions --engine flexkv --values blocks --memory 1G
@@ -62,7 +63,8 @@ pub(crate) struct Create {
     replicas: Option<u8>,
     /// Who does what with it. FlexKV keeps no order: no scans. In XStore-D each memory node gets a range of
     /// the kind's whole space of keys, all of one width. `farsight load --engine xstore-d`
-    /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool]
+    /// makes the table with ranges that fit the keys loaded [default: xstore at a server, rolex in a pool,
+    /// flexkv for keys of bytes]
     #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<&'static EngineKind>,
 }
@@ -85,11 +87,13 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Values of so many bytes, or of so many at most, in a table of `engine` if one is named.
+    /// Values of so many bytes, or of so many at most, in a table of `engine` if one is named; else the
+    /// `longest` that there are with the table's kind of keys.
     pub(crate) fn of(
         self,
         value_size: Option<u32>,
         engine: Option<&'static EngineKind>,
+        longest: ValueKind,
     ) -> Result<ValueKind> {
         Ok(match (self, value_size) {
             (Self::Fixed, size) => {
@@ -100,7 +104,7 @@ impl Values {
                     format!("values of one size have {least} to {most} B, not {size} B; see --values blocks")
                 })?)
             }
-            (Self::Blocks, None) => engine.map_or(ValueKind::BLOCKS, EngineKind::longest_values),
+            (Self::Blocks, None) => engine.map_or(longest, EngineKind::longest_values),
             (Self::Blocks, Some(max_bytes)) => ValueKind::blocks(max_bytes),
         })
     }
@@ -121,6 +125,8 @@ pub(crate) enum Kind {
     F64,
     /// Eight bytes, in lexicographic order
     Bytes8,
+    /// Bytes of any length, without order: FlexKV alone has such tables
+    Bytes,
 }
 
 impl Create {
@@ -132,22 +138,22 @@ impl Create {
 impl KindCommand for Create {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self) -> Result<ExitCode> {
+    fn run<K: KeyText + ?Sized>(self) -> Result<ExitCode> {
         let (engine, memory_bytes, ack) = (self.engine, self.memory, self.ack.map(Ack::from));
         let replicas = self.replicas;
         let options = TableOptions::<K> { engine, memory_bytes, ack, replicas, ..TableOptions::default() };
-        let mut values = self.values.of(self.value_size, self.engine)?;
+        let mut values = self.values.of(self.value_size, self.engine, K::longest_values())?;
         if let Some(ttl) = self.ttl {
             ensure!(values.are_blocks(), "values of one size have no deadlines: add --values blocks");
             values = values.expiring(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         }
-        self.connection.open()?.create_table_of(&self.name, values, &options)?;
+        self.connection.open()?.create_table_of::<K>(&self.name, values, &options)?;
         let until = expiry_text(values);
         writeln!(
             std::io::stdout().lock(),
             "table {} of {} keys with {values} values{until}",
             self.name,
-            K::KIND
+            K::KEY_KIND
         )?;
         Ok(ExitCode::SUCCESS)
     }
@@ -160,6 +166,7 @@ impl From<Kind> for KeyKind {
             Kind::I64 => Self::I64,
             Kind::F64 => Self::F64,
             Kind::Bytes8 => Self::Bytes8,
+            Kind::Bytes => Self::Bytes,
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use farsight::{Options, Table, WriteOperation, WriteOutcome};
 
 use crate::connection::Connection;
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 use crate::outcome;
 use crate::typed_table::{TableCommand, on_table};
 
@@ -46,8 +46,9 @@ impl Delete {
 impl TableCommand for Delete {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
-        let keys: Vec<K> = self.keys.iter().map(|text| K::parse(text)).collect::<Result<_>>()?;
+    fn run<K: KeyText + ?Sized>(self, table: Table<K>) -> Result<ExitCode> {
+        let typed: Vec<K::Typed> = self.keys.iter().map(|text| K::typed(text)).collect::<Result<_>>()?;
+        let keys: Vec<K::Ref<'_>> = typed.iter().map(K::borrowed).collect();
         let mut outcomes = Vec::new();
         let mut session = table.session(Options::default())?;
         match self.if_version {
@@ -63,10 +64,10 @@ impl TableCommand for Delete {
         }
         outcome::check(table.name(), WriteOperation::Remove, &outcomes)?;
         let (mut removed, mut code) = (0, ExitCode::SUCCESS);
-        for (key, outcome) in keys.iter().zip(outcomes) {
+        for (key, outcome) in typed.iter().zip(outcomes) {
             match outcome {
                 WriteOutcome::Removed(_) => removed += 1,
-                other => match outcome::explain(table.name(), &key.text(), other) {
+                other => match outcome::explain(table.name(), &K::shown(key), other) {
                     Some(why) => code = why,
                     None => bail!("a remove was answered by {other:?}, which only other writes can be"),
                 },

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::EXIT_ABSENT;
 use crate::connection::Connection;
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 use crate::typed_table::{TableCommand, on_table};
 use crate::value_text::ValueFormat;
 
@@ -51,25 +51,26 @@ impl Get {
 impl TableCommand for Get {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
-        let keys: Vec<K> = self.keys.iter().map(|text| K::parse(text)).collect::<Result<_>>()?;
+    fn run<K: KeyText + ?Sized>(self, table: Table<K>) -> Result<ExitCode> {
+        let typed: Vec<K::Typed> = self.keys.iter().map(|text| K::typed(text)).collect::<Result<_>>()?;
+        let keys: Vec<K::Ref<'_>> = typed.iter().map(K::borrowed).collect();
         let mut answers = Answers::default();
         table.session(Options::default())?.multi_get(&keys, &mut answers)?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut code = ExitCode::SUCCESS;
-        for (key, answer) in keys.iter().zip(answers.iter()) {
+        for (key, answer) in typed.iter().zip(answers.iter()) {
             let text = answer.map(|(value, _)| self.format.text(value, table.values()));
             if self.json {
                 let version = answer.map(|(_, version)| version);
-                writeln!(out, "{}", json!({ "key": key.text(), "value": text, "version": version }))?;
+                writeln!(out, "{}", json!({ "key": K::shown(key), "value": text, "version": version }))?;
             } else if let Some(text) = &text {
                 if keys.len() > 1 {
-                    write!(out, "{}\t", key.text())?;
+                    write!(out, "{}\t", K::shown(key))?;
                 }
                 writeln!(out, "{text}")?;
             }
             if text.is_none() {
-                say(format_args!("absent: key {} in table {:?}", key.text(), table.name()));
+                say(format_args!("absent: key {} in table {:?}", K::shown(key), table.name()));
                 code = ExitCode::from(EXIT_ABSENT);
             }
         }

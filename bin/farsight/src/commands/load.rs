@@ -10,15 +10,15 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use farsight::{
-    CatalogueError, Client, EngineKind, ErrorCode, KeyKind, Options, Table, TableInfo, TableOptions,
+    CatalogueError, Client, EngineKind, ErrorCode, KeyKind, KeyType, Options, Table, TableInfo, TableOptions,
     ValueKind,
 };
 use indicatif::HumanCount;
 
 use crate::commands::create::{Kind, Values, engine};
 use crate::connection::Connection;
-use crate::key_text::TextKey;
-use crate::typed_table::{KindCommand, on_kind};
+use crate::key_text::{KeyText, TextKey};
+use crate::typed_table::{KindCommand, OrderedCommand, on_kind};
 use crate::value_text::ValueFormat;
 
 /// Fill a table from a file or a named set of keys
@@ -48,6 +48,7 @@ the number of dropped ones is printed.
 
 A key without a value gets its own 64-bit encoding, little-endian, repeated
 up to the value's end: in a u64 table of 8 B values each key is its own value.
+A key of bytes is repeated so.
 
 Examples:
   farsight load places boundaries
@@ -101,19 +102,25 @@ impl Load {
                 (info.definition.key_kind, info.definition.values, true)
             }
             Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
-                let values = self.values.unwrap_or_default().of(self.value_size, self.engine)?;
-                (kind.unwrap_or(KeyKind::U64), values, false)
+                let kind = kind.unwrap_or(KeyKind::U64);
+                (kind, self.wanted_values(kind, Values::default())?, false)
             }
             Err(error) => return Err(error.into()),
         };
         on_kind(kind, LoadInto { client, values, is_there, load: self })
     }
 
+    /// The values that the command line says, with such keys; those that are not named are `usual`.
+    fn wanted_values(&self, keys: KeyKind, usual: Values) -> Result<ValueKind> {
+        let longest = if keys == KeyKind::Bytes { <[u8]>::longest_values() } else { ValueKind::BLOCKS };
+        self.values.unwrap_or(usual).of(self.value_size, self.engine, longest)
+    }
+
     fn check(&self, info: &TableInfo, kind: Option<KeyKind>) -> Result<()> {
         let (name, definition) = (&self.table, &info.definition);
         if self.values.is_some() || self.value_size.is_some() {
             let has = if definition.values.are_blocks() { Values::Blocks } else { Values::Fixed };
-            let asked = self.values.unwrap_or(has).of(self.value_size, self.engine)?;
+            let asked = self.wanted_values(definition.key_kind, has)?;
             // A limit that nobody names is whatever the table has.
             let is_any_limit = asked.are_blocks() && self.value_size.is_none();
             let limits = |values: ValueKind| (values.are_blocks(), values.bytes_max());
@@ -136,6 +143,20 @@ fn is_empty<K: TextKey>(table: &Table<K>) -> Result<bool> {
     Ok(table.session(Options::default())?.scan(..).next().transpose()?.is_none())
 }
 
+/// Loads a table that is empty. False if it is not, or takes puts alone.
+struct Bulk<'a> {
+    keys: &'a [u64],
+    values: &'a pairs::LoadedValues,
+}
+
+impl OrderedCommand for Bulk<'_> {
+    type Output = bool;
+
+    fn run<K: TextKey>(self, table: Table<K>) -> Result<bool> {
+        Ok(is_empty(&table)? && sink::bulk(&table, self.keys, self.values)?)
+    }
+}
+
 struct LoadInto {
     client: Client,
     values: ValueKind,
@@ -147,7 +168,7 @@ impl KindCommand for LoadInto {
     type Output = ExitCode;
 
     /// Makes the table, unless it is there, when the pairs are known: ranges fit them then.
-    fn run<K: TextKey>(self) -> Result<ExitCode> {
+    fn run<K: KeyText + ?Sized>(self) -> Result<ExitCode> {
         let Load { table: name, source, format, keys, header, sort, engine, .. } = self.load;
         let keys = keys.map(|keys| keys as usize);
         let request = pairs::Request { source: &source, format, keys, header, sort, table: &name };
@@ -157,12 +178,14 @@ impl KindCommand for LoadInto {
         let table = if self.is_there && engine.is_none() {
             self.client.table::<K>(&name)?
         } else {
-            let sample = pairs.sample().map(K::decode).collect();
+            let sample = pairs.sample().map(K::owned).collect();
             let options = TableOptions { engine, sample, ..TableOptions::default() };
             self.client.create_table_of::<K>(&name, self.values, &options)?
         };
         let start = Instant::now();
-        let way = if is_empty(&table)? && sink::bulk(&table, &pairs)? {
+        let integers = K::integers(&pairs.keys);
+        let bulk = integers.map(|keys| K::in_order(table.clone(), Bulk { keys, values: &pairs.values }));
+        let way = if bulk.transpose()?.flatten() == Some(true) {
             "in bulk"
         } else {
             sink::put(&table, &pairs)?;

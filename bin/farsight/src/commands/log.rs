@@ -61,6 +61,7 @@ fn key_text(kind: Option<KeyKind>, key: u64) -> String {
         Some(KeyKind::I64) => text::<i64>(key),
         Some(KeyKind::F64) => text::<f64>(key),
         Some(KeyKind::Bytes8) => text::<[u8; 8]>(key),
-        Some(KeyKind::U64) | None => text::<u64>(key),
+        // No log has keys of any length.
+        Some(KeyKind::U64 | KeyKind::Bytes) | None => text::<u64>(key),
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::EXIT_ABSENT;
 use crate::connection::Connection;
 use crate::key_text::TextKey;
-use crate::typed_table::{TableCommand, on_table};
+use crate::typed_table::{OrderedCommand, on_ordered_table};
 use crate::value_text::ValueFormat;
 
 /// What stands below the help of each of the commands.
@@ -48,7 +48,7 @@ impl Neighbours {
     pub(crate) fn run(self, which: Neighbour) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let table = self.table.clone();
-        on_table(&client, &table, Which { which, neighbours: self })
+        on_ordered_table(&client, &table, Which { which, neighbours: self })
     }
 }
 
@@ -57,7 +57,7 @@ struct Which {
     neighbours: Neighbours,
 }
 
-impl TableCommand for Which {
+impl OrderedCommand for Which {
     type Output = ExitCode;
 
     fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {

@@ -10,7 +10,7 @@ use farsight::{Lifetime, Options, Table, WriteOutcome};
 
 use crate::connection::Connection;
 use crate::duration;
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 use crate::outcome;
 use crate::typed_table::{TableCommand, on_table};
 use crate::value_text::ValueFormat;
@@ -75,8 +75,9 @@ impl Put {
 impl TableCommand for Put {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
-        let key = K::parse(&self.key)?;
+    fn run<K: KeyText + ?Sized>(self, table: Table<K>) -> Result<ExitCode> {
+        let typed = K::typed(&self.key)?;
+        let key = K::borrowed(&typed);
         let parse = |text: &str| self.format.parse(text, table.name(), table.values());
         let value = parse(&self.value)?;
         let mut session = table.session(Options::default())?;
@@ -100,7 +101,7 @@ impl TableCommand for Put {
             (None, Some(expected)) => session.compare_and_set_value(key, &parse(expected)?, &value)?,
             (None, None) => session.put(key, &value)?,
         };
-        if let Some(code) = outcome::explain(table.name(), &key.text(), outcome) {
+        if let Some(code) = outcome::explain(table.name(), &K::shown(&typed), outcome) {
             return Ok(code);
         }
         match outcome {

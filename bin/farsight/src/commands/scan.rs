@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
-use crate::typed_table::{TableCommand, on_table};
+use crate::typed_table::{OrderedCommand, on_ordered_table};
 use crate::value_text::ValueFormat;
 
 /// Print pairs in key order
@@ -72,11 +72,11 @@ impl Scan {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let table = self.table.clone();
-        on_table(&client, &table, self)
+        on_ordered_table(&client, &table, self)
     }
 }
 
-impl TableCommand for Scan {
+impl OrderedCommand for Scan {
     type Output = ExitCode;
 
     fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {

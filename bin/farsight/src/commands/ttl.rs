@@ -10,7 +10,7 @@ use farsight::{Lifetime, Options, Table, say};
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
-use crate::typed_table::{TableCommand, on_table};
+use crate::typed_table::{OrderedCommand, on_ordered_table};
 use crate::{EXIT_ABSENT, duration};
 
 /// Print how long a pair stays, or change that
@@ -45,11 +45,11 @@ impl Ttl {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let table = self.table.clone();
-        on_table(&client, &table, self)
+        on_ordered_table(&client, &table, self)
     }
 }
 
-impl TableCommand for Ttl {
+impl OrderedCommand for Ttl {
     type Output = ExitCode;
 
     fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {

@@ -54,11 +54,10 @@ impl ClientEngine for farsight_index::FlexKv {
             nodes[usize::from(info.place.index)] = Some(node(info));
         }
         let definition = &layout.definition;
-        let table = FlexTable::new(&nodes, definition.values, definition.replicas()).map_err(|error| {
-            CatalogueError::Engine {
-                table: definition.name.clone(),
-                source: EngineError::Engine(Arc::new(error)),
-            }
+        let table = FlexTable::new(&nodes, (definition.key_kind, definition.values), definition.replicas())
+            .map_err(|error| CatalogueError::Engine {
+            table: definition.name.clone(),
+            source: EngineError::Engine(Arc::new(error)),
         })?;
         let (stock, addresses) = (Arc::new(Stock::new(&table)), Arc::default());
         let (values, proxies) = (Arc::new(table.no_values()), Arc::<KnownProxies<C>>::default());

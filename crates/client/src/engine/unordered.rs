@@ -54,6 +54,25 @@ impl<Q: QueuePair, E: Engine<Q>> Engine<Q> for Unordered<E> {
         self.engine.write(queues, writes, outcomes, old_values)
     }
 
+    fn multi_get_byte_keys(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[&[u8]],
+        answers: &mut Answers,
+    ) -> Result<(), EngineError> {
+        self.engine.multi_get_byte_keys(queues, keys, answers)
+    }
+
+    fn write_byte_keys(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_, &[u8]>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        self.engine.write_byte_keys(queues, writes, outcomes, old_values)
+    }
+
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {
         self.engine.prefill(queues)
     }

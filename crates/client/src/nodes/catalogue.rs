@@ -35,9 +35,8 @@ impl<C: Connection> Nodes<C> {
         let (definition, nodes) = (table.definition.clone(), self.pool_nodes());
         let kind = match table.engine {
             Some(kind) => (self.engines.over)(kind, nodes),
-            None => {
-                (self.engines.usual)(nodes).ok_or(PoolError::Count { max: POOL_NODES_MAX, got: nodes })?
-            }
+            None => (self.engines.usual)(nodes, definition.key_kind)
+                .ok_or(PoolError::Count { max: POOL_NODES_MAX, got: nodes })?,
         };
         let unfit =
             |source: UnfitTable| CatalogueError::Unfit { table: table.definition.name.clone(), source };

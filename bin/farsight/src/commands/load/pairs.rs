@@ -9,12 +9,12 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use farsight::{Key, KeyKind, ValueKind};
+use farsight::{KeyKind, ValueKind};
 use farsight_bench::dataset::{CSV_HEADER_NAMES, Dataset, csv_records};
 use serde_json::Value as Json;
 
 use crate::key_set;
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 use crate::value_text::ValueFormat;
 
 /// The seed of samples: fixed, so that a load repeated is the same.
@@ -24,16 +24,21 @@ const SAMPLE_SEED: u64 = 1;
 /// few in a thousand.
 const SAMPLE_KEYS: usize = 1 << 14;
 
-/// Pairs in ascending order of their keys' encodings, which are distinct.
-pub(super) struct Pairs {
-    pub(super) keys: Vec<u64>,
+/// Pairs in ascending order of their keys, which are distinct: integers that stand for them, or bytes.
+pub(super) struct Pairs<T> {
+    pub(super) keys: Vec<T>,
+    pub(super) values: LoadedValues,
+    pub(super) duplicates_dropped: u64,
+}
+
+/// The values of pairs, by their numbers.
+pub(super) struct LoadedValues {
     /// One value a key, one behind the other.
-    values: Vec<u8>,
+    bytes: Vec<u8>,
     /// Where each ends; empty if the source has no values.
     ends: Vec<usize>,
     /// Bytes of a value that is derived from its key.
     derived_bytes: usize,
-    pub(super) duplicates_dropped: u64,
 }
 
 /// What to read.
@@ -47,11 +52,16 @@ pub(super) struct Request<'a> {
 }
 
 /// Pairs as they stand in a file.
-#[derive(Default)]
-struct Unsorted {
-    keys: Vec<u64>,
+struct Unsorted<T> {
+    keys: Vec<T>,
     values: Vec<u8>,
     ends: Vec<usize>,
+}
+
+impl<T> Default for Unsorted<T> {
+    fn default() -> Self {
+        Self { keys: Vec::new(), values: Vec::new(), ends: Vec::new() }
+    }
 }
 
 /// Value `index` of those that end there.
@@ -60,26 +70,28 @@ fn value_of<'a>(values: &'a [u8], ends: &[usize], index: usize) -> &'a [u8] {
     &values[begin..ends[index]]
 }
 
-impl Pairs {
+impl<T> Pairs<T> {
     /// Some of the keys, evenly spread over all.
-    pub(super) fn sample(&self) -> impl Iterator<Item = u64> {
-        self.keys.iter().copied().step_by(self.keys.len().div_ceil(SAMPLE_KEYS).max(1))
+    pub(super) fn sample(&self) -> impl Iterator<Item = &T> {
+        self.keys.iter().step_by(self.keys.len().div_ceil(SAMPLE_KEYS).max(1))
     }
+}
 
-    /// The value of pair `index`, in `scratch` if it is derived from the key.
-    pub(super) fn value<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+impl LoadedValues {
+    /// The value of pair `index`, in `scratch` if it is derived from the key, whose bytes are these.
+    pub(super) fn value<'a>(&'a self, index: usize, key: &[u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
         if self.ends.is_empty() {
             scratch.clear();
-            scratch.extend(self.keys[index].to_le_bytes().into_iter().cycle().take(self.derived_bytes));
+            scratch.extend(key.iter().cycle().take(self.derived_bytes));
             scratch
         } else {
-            value_of(&self.values, &self.ends, index)
+            value_of(&self.bytes, &self.ends, index)
         }
     }
 }
 
 /// Reads the pairs of a source.
-pub(super) fn read<K: TextKey>(request: &Request<'_>, kind: ValueKind) -> Result<Pairs> {
+pub(super) fn read<K: KeyText + ?Sized>(request: &Request<'_>, kind: ValueKind) -> Result<Pairs<K::Typed>> {
     let path = Path::new(request.source);
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     ensure!(!request.header || extension.as_deref() == Some("csv"), "--header is for .csv files only");
@@ -102,32 +114,28 @@ pub(super) fn read<K: TextKey>(request: &Request<'_>, kind: ValueKind) -> Result
     Ok(unsorted.into_sorted(kind.leaf_bytes()))
 }
 
-/// A named set, or a SOSD file.
-fn integer_keys<K: Key>(request: &Request<'_>, derived_bytes: usize) -> Result<Pairs> {
+/// A named set, or a SOSD file, whose keys are u64.
+fn integer_keys<K: KeyText + ?Sized>(request: &Request<'_>, derived_bytes: usize) -> Result<Pairs<K::Typed>> {
     let dataset = Dataset::parse(request.source)?;
     ensure!(
-        K::KIND == KeyKind::U64,
+        K::KEY_KIND == KeyKind::U64,
         "its keys are u64, those of the table {}; for another kind write the keys to a .csv or .txt file",
-        K::KIND
+        K::KEY_KIND
     );
     let set = key_set::generate(&dataset, request.keys, SAMPLE_SEED, request.sort)?;
-    Ok(Pairs {
-        keys: set.keys,
-        values: Vec::new(),
-        ends: Vec::new(),
-        derived_bytes,
-        duplicates_dropped: set.duplicates_dropped,
-    })
+    let keys = set.keys.iter().map(|key| K::typed(&key.to_string())).collect::<Result<_>>()?;
+    let values = LoadedValues { bytes: Vec::new(), ends: Vec::new(), derived_bytes };
+    Ok(Pairs { keys, values, duplicates_dropped: set.duplicates_dropped })
 }
 
-fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
+fn text_keys<K: KeyText + ?Sized>(path: &Path) -> Result<Unsorted<K::Typed>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut pairs = Unsorted::default();
     for (number, line) in (1..).zip(BufReader::new(file).lines()) {
         let line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
         let text = line.trim();
         if !text.is_empty() {
-            pairs.keys.push(key::<K>(text, path, number)?.encode());
+            pairs.keys.push(key::<K>(text, path, number)?);
         }
     }
     Ok(pairs)
@@ -135,7 +143,11 @@ fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
 
 /// An object a line, as `farsight scan --json` prints them. Either all have values, or none. What else they
 /// have is ignored.
-fn json_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) -> Result<Unsorted> {
+fn json_pairs<K: KeyText + ?Sized>(
+    path: &Path,
+    request: &Request<'_>,
+    kind: ValueKind,
+) -> Result<Unsorted<K::Typed>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut pairs = Unsorted::default();
     for (number, line) in (1..).zip(BufReader::new(file).lines()) {
@@ -149,7 +161,7 @@ fn json_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) -
         };
         let object: serde_json::Map<String, Json> = serde_json::from_str(&line).with_context(expected)?;
         let text = object.get("key").and_then(scalar).with_context(expected)?;
-        pairs.keys.push(key::<K>(&text, path, number)?.encode());
+        pairs.keys.push(key::<K>(&text, path, number)?);
         if let Some(value) = object.get("value").filter(|value| !value.is_null()) {
             let text = scalar(value).with_context(expected)?;
             let value = request.format.parse(&text, request.table, kind);
@@ -174,7 +186,11 @@ fn scalar(value: &Json) -> Option<Cow<'_, str>> {
     }
 }
 
-fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) -> Result<Unsorted> {
+fn csv_pairs<K: KeyText + ?Sized>(
+    path: &Path,
+    request: &Request<'_>,
+    kind: ValueKind,
+) -> Result<Unsorted<K::Typed>> {
     let mut pairs = Unsorted::default();
     let mut columns = None;
     for (number, record) in (1..).zip(csv_records(path, request.header)?) {
@@ -193,7 +209,7 @@ fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) ->
                 record.len()
             );
         }
-        pairs.keys.push(key.encode());
+        pairs.keys.push(key);
         if let Some(text) = record.get(1) {
             let value = request.format.parse(text, request.table, kind);
             pairs.values.extend(value.with_context(|| at_line(path, line))?);
@@ -204,37 +220,33 @@ fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, kind: ValueKind) ->
 }
 
 /// The key that stands on a line.
-fn key<K: TextKey>(text: &str, path: &Path, line: u64) -> Result<K> {
-    K::parse(text)
-        .with_context(|| format!("{}: expected a key of kind {}, got {text:?}", at_line(path, line), K::KIND))
+fn key<K: KeyText + ?Sized>(text: &str, path: &Path, line: u64) -> Result<K::Typed> {
+    K::typed(text).with_context(|| {
+        format!("{}: expected a key of kind {}, got {text:?}", at_line(path, line), K::KEY_KIND)
+    })
 }
 
 fn at_line(path: &Path, line: u64) -> String {
     format!("{}:{line}", path.display())
 }
 
-impl Unsorted {
+impl<T: Ord + Clone> Unsorted<T> {
     /// Sorts by key; of equal keys the last stays.
-    fn into_sorted(self, derived_bytes: usize) -> Pairs {
+    fn into_sorted(self, derived_bytes: usize) -> Pairs<T> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
-        order.sort_by_key(|index| self.keys[*index]);
-        let mut pairs = Pairs {
-            keys: Vec::new(),
-            values: Vec::new(),
-            ends: Vec::new(),
-            derived_bytes,
-            duplicates_dropped: 0,
-        };
+        order.sort_by(|one, other| self.keys[*one].cmp(&self.keys[*other]));
+        let values = LoadedValues { bytes: Vec::new(), ends: Vec::new(), derived_bytes };
+        let mut pairs = Pairs { keys: Vec::new(), values, duplicates_dropped: 0 };
         for (place, index) in order.iter().enumerate() {
-            let next = order.get(place + 1).map(|next| self.keys[*next]);
-            if next == Some(self.keys[*index]) {
+            let next = order.get(place + 1).map(|next| &self.keys[*next]);
+            if next == Some(&self.keys[*index]) {
                 pairs.duplicates_dropped += 1;
                 continue;
             }
-            pairs.keys.push(self.keys[*index]);
+            pairs.keys.push(self.keys[*index].clone());
             if !self.ends.is_empty() {
-                pairs.values.extend_from_slice(value_of(&self.values, &self.ends, *index));
-                pairs.ends.push(pairs.values.len());
+                pairs.values.bytes.extend_from_slice(value_of(&self.values, &self.ends, *index));
+                pairs.values.ends.push(pairs.values.bytes.len());
             }
         }
         pairs
@@ -251,14 +263,15 @@ mod tests {
         let unsorted = Unsorted { keys, values, ends: vec![1, 2, 4, 6, 6, 8] };
         let pairs = unsorted.into_sorted(1);
         assert_eq!(pairs.keys, [1, 3, 5]);
-        let value = |index| pairs.value(index, &mut Vec::new()).to_vec();
+        let value = |index| pairs.values.value(index, b"", &mut Vec::new()).to_vec();
         assert_eq!([0, 1, 2].map(value), [&b"dd"[..], b"", b"ef"]);
         assert_eq!(pairs.duplicates_dropped, 3);
     }
 
     #[test]
     fn a_derived_value_repeats_the_key() {
-        let pairs = Unsorted { keys: vec![0x0102], ..Unsorted::default() }.into_sorted(11);
-        assert_eq!(pairs.value(0, &mut Vec::new()), [2, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0]);
+        let pairs = Unsorted { keys: vec![0x0102_u64], ..Unsorted::default() }.into_sorted(11);
+        let bytes = pairs.keys[0].to_le_bytes();
+        assert_eq!(pairs.values.value(0, &bytes, &mut Vec::new()), [2, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0]);
     }
 }

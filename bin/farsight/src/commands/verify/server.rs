@@ -8,9 +8,9 @@ use farsight::{Access, Client, Options, Table, with_causes};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value as Json, json};
 
-use crate::key_text::TextKey;
+use crate::key_text::{KeyText, TextKey};
 use crate::listing::listing;
-use crate::typed_table::{TableCommand, on_table};
+use crate::typed_table::{OrderedCommand, TableCommand, on_table};
 
 /// Pairs between two steps of the progress bar.
 const BAR_STEP_PAIRS: u64 = 8192;
@@ -86,11 +86,17 @@ struct Reading;
 impl TableCommand for Reading {
     type Output = Found;
 
+    fn run<K: KeyText + ?Sized>(self, table: Table<K>) -> Result<Found> {
+        let found = if table.engine().is_ordered { K::in_order(table, self)? } else { None };
+        Ok(found.unwrap_or(Found { pairs: None, failure: None }))
+    }
+}
+
+impl OrderedCommand for Reading {
+    type Output = Found;
+
     fn run<K: TextKey>(self, table: Table<K>) -> Result<Found> {
         let engine = table.engine();
-        if !engine.is_ordered {
-            return Ok(Found { pairs: None, failure: None });
-        }
         let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos} pairs, {per_sec}");
         let bar = ProgressBar::no_length().with_style(style.expect("the template is well-formed"));
         bar.set_message(table.name().to_owned());

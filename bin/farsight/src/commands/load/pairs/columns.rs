@@ -13,13 +13,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType, Schema};
-use farsight::ValueKind;
+use farsight::{KeyKind, ValueKind};
 use farsight_bench::dataset::CSV_HEADER_NAMES;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::{Request, Unsorted};
-use crate::key_text::TextKey;
+use crate::key_text::KeyText;
 
 /// The name of a column of values.
 const VALUE_NAME: &str = "value";
@@ -37,11 +37,11 @@ struct Columns {
 }
 
 /// The pairs of a Parquet file.
-pub(super) fn parquet_pairs<K: TextKey>(
+pub(super) fn parquet_pairs<K: KeyText + ?Sized>(
     path: &Path,
     request: &Request<'_>,
     kind: ValueKind,
-) -> Result<Unsorted> {
+) -> Result<Unsorted<K::Typed>> {
     let no_parquet = || format!("{} is no Parquet file that can be read", path.display());
     let builder = ParquetRecordBatchReaderBuilder::try_new(open(path)?).with_context(no_parquet)?;
     let columns = Columns::of(builder.schema(), path)?;
@@ -51,11 +51,11 @@ pub(super) fn parquet_pairs<K: TextKey>(
 }
 
 /// The pairs of an Arrow file, or of a stored stream of Arrow.
-pub(super) fn arrow_pairs<K: TextKey>(
+pub(super) fn arrow_pairs<K: KeyText + ?Sized>(
     path: &Path,
     request: &Request<'_>,
     kind: ValueKind,
-) -> Result<Unsorted> {
+) -> Result<Unsorted<K::Typed>> {
     let no_arrow = || format!("{} is no Arrow file or stream that can be read", path.display());
     let mut file = open(path)?;
     let mut magic = Vec::new();
@@ -118,11 +118,11 @@ impl Columns {
     }
 }
 
-fn pairs_of<K: TextKey>(
+fn pairs_of<K: KeyText + ?Sized>(
     batches: Batches,
     columns: &Columns,
     (path, request, kind): (&Path, &Request<'_>, ValueKind),
-) -> Result<Unsorted> {
+) -> Result<Unsorted<K::Typed>> {
     let mut pairs = Unsorted::default();
     for batch in batches {
         let batch = batch.with_context(|| format!("reading {}", path.display()))?;
@@ -133,13 +133,13 @@ fn pairs_of<K: TextKey>(
             // Counted from 1, as lines are.
             let number = pairs.keys.len() + 1;
             let at_row = || format!("{} row {number}", path.display());
-            let key = keys.key(row).and_then(|text| K::parse(&text)).with_context(at_row)?;
+            let key = keys.key::<K>(row).with_context(at_row)?;
             if let Some(values) = &values {
                 let value = values.value(row, request, kind).with_context(at_row)?;
                 pairs.values.extend(value);
                 pairs.ends.push(pairs.values.len());
             }
-            pairs.keys.push(key.encode());
+            pairs.keys.push(key);
         }
     }
     Ok(pairs)
@@ -177,15 +177,16 @@ impl Texts {
         }
     }
 
-    /// The text of a row's key.
-    fn key(&self, row: usize) -> Result<String> {
+    /// A row's key.
+    fn key<K: KeyText + ?Sized>(&self, row: usize) -> Result<K::Typed> {
         match self {
             Self::Bytes(column) => {
                 let bytes = present(column, row, "a key")?.as_binary::<i64>().value(row);
-                ensure!(bytes.len() == 8, "a key of {} B; a key of bytes has 8 B", bytes.len());
-                Ok(bytes.iter().fold(String::from("0x"), |text, byte| format!("{text}{byte:02x}")))
+                let has_any_length = K::KEY_KIND == KeyKind::Bytes;
+                ensure!(has_any_length || bytes.len() == 8, "a key of {} B; this one has 8 B", bytes.len());
+                K::typed(&bytes.iter().fold(String::from("0x"), |text, byte| format!("{text}{byte:02x}")))
             }
-            Self::Text(column) => Ok(present(column, row, "a key")?.as_string::<i64>().value(row).to_owned()),
+            Self::Text(column) => K::typed(present(column, row, "a key")?.as_string::<i64>().value(row)),
         }
     }
 
@@ -257,7 +258,11 @@ mod tests {
         ["pairs.parquet", "pairs.arrow", "pairs.arrows"].map(|name| path(name).display().to_string()).into()
     }
 
-    fn load<K: TextKey>(source: &str, format: ValueFormat, kind: ValueKind) -> Result<Vec<(K, Vec<u8>)>> {
+    fn load<K: KeyText + ?Sized>(
+        source: &str,
+        format: ValueFormat,
+        kind: ValueKind,
+    ) -> Result<Vec<(K, Vec<u8>)>> {
         let request = Request { source, format, keys: None, header: false, sort: false, table: "t" };
         let pairs = read::<K>(&request, kind)?;
         let value = |index| pairs.value(index, &mut Vec::new()).to_vec();
