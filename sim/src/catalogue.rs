@@ -243,6 +243,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_names,
     },
     Named {
+        name: "hashed-strings",
+        about: "FlexKV's keys are byte strings; compute nodes stop, die and are cut off",
+        of_seed: Scenario::hashed_strings,
+    },
+    Named {
         name: "hashed-proxied",
         about: "compute nodes that serve replace values of a FlexKV table for others, stop, die and come back",
         of_seed: Scenario::hashed_proxied,

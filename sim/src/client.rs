@@ -15,7 +15,7 @@ use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters, OldValues};
 use farsight_layout::FORMAT_VERSION;
-use farsight_oracles::{EightBytes, Identity, values};
+use farsight_oracles::{Identity, values};
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
 use crate::allowed::{Allowed, Meaning};
@@ -24,7 +24,7 @@ use crate::cluster::Cluster;
 use crate::hidden_tear::is_hidden_tear;
 use crate::journal::{Action, Conditional, Entry, Journal, NEVER, Seen};
 use crate::program::{LOOK_AGAIN, LOOK_AGAIN_MAX, Opened, Programs};
-use crate::store::{Found, Scan, Store};
+use crate::store::{Found, Scan, Store, TableKeys};
 
 /// Keys of one batch at most.
 const BATCH_MAX: u64 = 8;
@@ -60,7 +60,7 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) addresses: &'static [&'static str],
     pub(crate) table: &'static str,
     pub(crate) keys: Arc<Vec<Identity>>,
-    pub(crate) embedding: EightBytes,
+    pub(crate) table_keys: TableKeys,
     /// Keys that half of the operations go to.
     pub(crate) hot_keys: usize,
     /// Writes of a hundred operations.
@@ -300,7 +300,7 @@ impl<C: Cluster> Client<C> {
         Ok(Self {
             plan: Arc::clone(plan),
             random: SplitMix64::new(seed),
-            store: Store::new(session, plan.embedding),
+            store: Store::new(session, plan.table_keys),
             table,
             opening,
             answers: Answers::default(),

@@ -79,6 +79,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
             believed: if shape.loses_node { BELIEVED } else { NodeOptions::default().believed },
             ..NodeOptions::default()
         },
+        key_kind: scenario.table_keys().kind(),
         value_bytes: scenario.value_bytes,
         engine: shape.engine,
         sample: if shape.engine == PoolEngine::XStoreD { scenario.sample() } else { Vec::new() },

@@ -276,7 +276,7 @@ impl Scenario {
             addresses,
             table: TABLE,
             keys: Arc::new(self.keys.clone()),
-            embedding: self.embedding,
+            table_keys: self.table_keys(),
             hot_keys: self.hot_keys,
             writes_percent: self.writes_percent,
             conditional_percent: self.conditional_percent,

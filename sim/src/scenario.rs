@@ -8,6 +8,8 @@ use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 use farsight_oracles::{EightBytes, Identity};
 use farsight_protocol::Direction;
 
+use crate::store::TableKeys;
+
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -45,8 +47,10 @@ pub struct Scenario {
     pub scan_ways: &'static [Direction],
     /// Keys that may be written, ascending.
     pub keys: Vec<Identity>,
-    /// Where they lie in the table's key space.
+    /// Where they lie in the table's key space, if its keys are integers.
     pub embedding: EightBytes,
+    /// Keys are byte strings, with so many bytes of filler at most.
+    pub filler_bytes_max: Option<usize>,
     /// The first of them, which half of the operations go to.
     pub hot_keys: usize,
     /// Keys written before the processes begin.
@@ -256,7 +260,16 @@ impl Scenario {
             budget_bytes_max: None,
             pool: None,
             embedding: embedding_of(seed, &keys),
+            filler_bytes_max: None,
             keys,
+        }
+    }
+
+    /// What its identities are as keys of its table.
+    pub(crate) fn table_keys(&self) -> TableKeys {
+        match self.filler_bytes_max {
+            None => TableKeys::Integers(self.embedding),
+            Some(filler_bytes_max) => TableKeys::Bytes { filler_bytes_max },
         }
     }
 

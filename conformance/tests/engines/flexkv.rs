@@ -111,6 +111,74 @@ mod byte_keys_over_simulated_cards {
     farsight_conformance::engine_suite!(@unordered start(), true);
 }
 
+mod keys_of_one_hash {
+    use farsight::{Access, WriteOperation, WriteOutcome};
+    use farsight_base::prng::mix;
+    use farsight_base::report::with_causes;
+    use farsight_conformance::engine::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
+    use farsight_layout::hash_index::KeyHash;
+
+    use super::*;
+
+    /// Keys of 16 B that somebody has chosen so that all of them have one hash.
+    fn chosen(count: u64) -> Vec<Vec<u8>> {
+        let behind_first = |word: u64| mix(mix(16 + 1).rotate_left(1) ^ word).rotate_left(1);
+        let meeting = behind_first(0) ^ 0x1234;
+        let key = |word: u64| [word, behind_first(word) ^ meeting].map(u64::to_le_bytes).concat();
+        (0..count).map(key).collect()
+    }
+
+    /// Keys of one hash fill their buckets, are refused then by name, and are never taken for each other.
+    #[test]
+    fn they_are_told_apart() {
+        let keys = chosen(64);
+        assert!(keys.iter().all(|key| KeyHash::of(key) == KeyHash::of(&keys[0])), "all have one hash");
+        let pool = ByteKeys::of(PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES), 0);
+        let table = pool.table(8);
+        let (mut first, mut second) = (table.session(Access::OneSided), table.session(Access::OneSided));
+        let value = |key: usize, round: u64| (key as u64 * 1_000 + round).to_le_bytes().to_vec();
+        let entry = |key: usize, round: u64| (keys[key].clone(), value(key, round));
+        let is_inserted = |key: &usize| {
+            let (key, value) = entry(*key, 0);
+            match first.session().write_one(WriteOperation::Insert, &key[..], &value) {
+                Ok(WriteOutcome::Inserted(_)) => true,
+                Err(error) => {
+                    let why = with_causes(&error);
+                    assert!(why.contains("all slots in which it may stand are used"), "{why}");
+                    false
+                }
+                done => panic!("{done:?}"),
+            }
+        };
+        let (there, refused): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(is_inserted);
+        // Two combined buckets have 28 slots, or 21 if they share their overflow.
+        assert!((21..=28).contains(&there.len()), "{} of them have room", there.len());
+        for round in 1..4 {
+            let session = if round % 2 == 0 { &mut first } else { &mut second };
+            // By addresses that are known, and in one batch.
+            let entries: Vec<_> = there.iter().map(|key| entry(*key, round)).collect();
+            assert!(
+                session
+                    .write(WriteOperation::Put, &entries)
+                    .iter()
+                    .all(|outcome| { matches!(outcome, WriteOutcome::Replaced(_)) })
+            );
+            for session in [&mut first, &mut second] {
+                for (key, got) in session.multi_get(&keys).into_iter().enumerate() {
+                    let expected = there.contains(&key).then(|| value(key, round));
+                    assert_eq!(got.map(|got| got.0), expected, "key {key} in round {round}");
+                }
+            }
+        }
+        let removed = first.write(WriteOperation::Remove, &[(keys[there[3]].clone(), Vec::new())]);
+        assert!(matches!(removed[..], [WriteOutcome::Removed(_)]));
+        let instead = second.write(WriteOperation::Insert, &[entry(refused[0], 9)]);
+        assert!(matches!(instead[..], [WriteOutcome::Inserted(_)]), "there is room again: {instead:?}");
+        assert_eq!(first.get(keys[there[3]].clone()), None);
+        assert_eq!(first.get(keys[refused[0]].clone()).map(|got| got.0), Some(value(refused[0], 9)));
+    }
+}
+
 mod costs {
     use farsight::{Access, Meters, WriteOperation, WriteOutcome};
     use farsight_conformance::engine::costs::MeteredSession as _;

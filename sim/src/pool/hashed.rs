@@ -126,10 +126,17 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
         let known: BTreeSet<u64> = scenario.keys.iter().map(|key| embedding.key(*key)).collect();
         // Some of each shard. The first batch asks for memory, and the second one settles.
         let keys: Vec<u64> = (0..).filter(|key| !known.contains(key)).take(SETTLING_KEYS).collect();
+        // Strings that no identity is.
+        let strings: Vec<String> = keys.iter().map(|key| format!("settling {key}")).collect();
         let (value, mut outcomes) = (vec![0; usize::from(scenario.value_bytes)], Vec::new());
         for (operation, value) in [(WriteOperation::Put, &value[..]), (WriteOperation::Remove, &[])] {
-            let entries = keys.iter().map(|key| (*key, value));
-            session.write(operation, entries, &mut outcomes).map_err(|error| failed(&error))?;
+            let written = if scenario.table_keys().strings().is_some() {
+                let entries = strings.iter().map(|key| (key.as_bytes(), value));
+                session.write(operation, entries, &mut outcomes)
+            } else {
+                session.write(operation, keys.iter().map(|key| (*key, value)), &mut outcomes)
+            };
+            written.map_err(|error| failed(&error))?;
             let failure = outcomes.iter().find(|outcome| matches!(outcome, WriteOutcome::Failed(_)));
             failure.map_or(Ok(()), |failure| Err(failed(&format!("{failure:?}"))))?;
         }

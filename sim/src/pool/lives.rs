@@ -28,6 +28,7 @@ pub(super) struct PoolSetting {
     pub(super) simulation: Simulation,
     pub(super) addresses: &'static [&'static str],
     pub(super) options: NodeOptions,
+    pub(super) key_kind: KeyKind,
     pub(super) value_bytes: u16,
     pub(super) engine: PoolEngine,
     /// Keys by which an XStore-D table's ranges are cut.
@@ -86,10 +87,11 @@ impl<K: Kind> Pools<K> {
 
     /// Makes the table, as who looks after the pool.
     pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
-        let PoolSetting { simulation, addresses, value_bytes, sample, engine, replicas, .. } = &self.setting;
+        let PoolSetting { simulation, addresses, key_kind, value_bytes, sample, .. } = &self.setting;
+        let PoolSetting { engine, replicas, .. } = &self.setting;
         let definition = TableDefinition {
             replicas: Some(*replicas),
-            ..TableDefinition::new(TABLE, KeyKind::U64, *value_bytes)
+            ..TableDefinition::new(TABLE, *key_kind, *value_bytes)
         };
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
         let (engine, sample) = (Some(engine.kind()), sample.clone());

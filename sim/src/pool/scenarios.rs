@@ -88,13 +88,19 @@ const HASHED_BYTES_OF_GROWTH: u64 = 8 << 20;
 /// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
 const OPERATIONS: usize = 600;
 
-/// So many keys, each of which is in one of two partitions, or in the same one.
-fn keys_of_partitions(seed: u64, count: usize) -> Vec<Identity> {
+/// So many keys, each of which is in one of two partitions, or in the same one. `bytes_of` has the key of an
+/// identity.
+fn keys_of_partitions(seed: u64, count: usize, bytes_of: impl Fn(u64) -> Vec<u8>) -> Vec<Identity> {
     let mut random = SplitMix64::new(seed ^ 0x6772_6f77);
     let partitions = [(); 2].map(|()| random.below(HASH_PARTITIONS as u64) as usize);
     let first = random.next_u64() >> 1;
-    let of_them = |key: &u64| partitions.contains(&KeyHash::of(&key.to_le_bytes()).partition());
+    let of_them = |key: &u64| partitions.contains(&KeyHash::of(&bytes_of(*key)).partition());
     (first..).filter(of_them).take(count).map(Identity).collect()
+}
+
+/// The bytes of an integer that is a key.
+fn integer(key: u64) -> Vec<u8> {
+    key.to_le_bytes().to_vec()
 }
 
 impl Scenario {
@@ -211,7 +217,7 @@ impl Scenario {
     pub(crate) fn hashed_growth(seed: u64) -> Self {
         let special: &[Choice] = [&DEATHS[..], &LEASES, &NETWORK, &[]][seed as usize % 4];
         let plain = Self::in_hash("hashed-growth", seed, special, usize::from(!special.is_empty()));
-        let keys = keys_of_partitions(seed, KEYS_OF_GROWTH);
+        let keys = keys_of_partitions(seed, KEYS_OF_GROWTH, integer);
         Self {
             hot_keys: keys.len(),
             // A few, so that most splits happen under load.
@@ -256,7 +262,7 @@ impl Scenario {
         match random.below(6) {
             // Without what lasts: additions whose outcome nobody knows make too many orders to try.
             0 => plain = Self::in_hash(name, seed, &[], 0).with_conditional_writes(),
-            1 => plain.keys = keys_of_partitions(seed, KEYS_OF_GROWTH),
+            1 => plain.keys = keys_of_partitions(seed, KEYS_OF_GROWTH, integer),
             _ => {}
         }
         let is_split = plain.keys.len() == KEYS_OF_GROWTH;
@@ -318,6 +324,31 @@ impl Scenario {
             PoolShape { memory_nodes, hashed_bytes, replicas, loses_node: true, ..shape }
         };
         Self { pool: of.pool.map(shape), seed, hot_keys: of.hot_keys.min(8), ..of }
+    }
+
+    /// Keys are byte strings, under all that strikes compute nodes. Parts of these have conditional writes,
+    /// compute nodes that serve, kept values, replicas or splits of the index.
+    pub(crate) fn hashed_strings(seed: u64) -> Self {
+        let name = "hashed-strings";
+        let special: &[Choice] = [&DEATHS[..], &LEASES, &NETWORK, &[]][seed as usize % 4];
+        let of = match seed / 4 % 6 {
+            0 => Self::hashed_conditional(seed),
+            1 => Self::hashed_proxied(seed),
+            2 => Self::hashed_cached(seed),
+            3 => Self::hashed_replicas(seed),
+            4 => Self::hashed_growth(seed),
+            _ => Self::in_hash(name, seed, special, usize::from(!special.is_empty())),
+        };
+        let filler_bytes_max = [0, 8, 40, 150][SplitMix64::new(seed ^ 0x6279_7465).below(4) as usize];
+        let mut of = Self { name, filler_bytes_max: Some(filler_bytes_max), ..of };
+        if of.keys.len() == KEYS_OF_GROWTH
+            && let Some(strings) = of.table_keys().strings()
+        {
+            of.keys = keys_of_partitions(seed, KEYS_OF_GROWTH, |key| strings.key(Identity(key)));
+        }
+        // An object takes some lines more.
+        let shape = |shape: PoolShape| PoolShape { hashed_bytes: shape.hashed_bytes * 4, ..shape };
+        Self { pool: of.pool.map(shape), ..of }
     }
 
     /// FlexKV's name leads to one table after another, or to none.

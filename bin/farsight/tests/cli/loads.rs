@@ -51,6 +51,40 @@ fn a_table_without_order_takes_puts() {
 }
 
 #[test]
+fn keys_of_any_length_are_loaded_read_and_removed() {
+    let serve = Serve::start();
+    let file =
+        serve.file("users.csv", b"ada@example.org,Ada\n0x00ff,Zero\n,Nobody\nada@example.org,Ada Lovelace\n");
+    let said = serve.ok(&["load", "users", &file, "--kind", "bytes", "--values", "blocks"]);
+    assert!(
+        said.starts_with("3 pairs into table users by puts") && said.contains("1 duplicates dropped"),
+        "{said}"
+    );
+    assert!(serve.ok(&["tables"]).contains("flexkv"), "of the engine that has such keys");
+    let got = serve.ok(&["get", "users", "ada@example.org", "0x00ff", ""]);
+    assert_eq!(got, "ada@example.org\tAda Lovelace\n0x00ff\tZero\n\tNobody\n");
+    let json = serve.ok(&["get", "users", "0x00ff", "--json"]);
+    assert!(json.contains(r#""key":"0x00ff""#) && json.contains(r#""value":"Zero""#), "{json}");
+    assert!(serve.ok(&["put", "users", "0x00ff", "One", "--if-value", "Zero"]).starts_with("replaced"));
+    assert_eq!(serve.ok(&["delete", "users", "0x00ff", ""]), "removed 2 of 2\n");
+    assert_eq!(serve.run(&["get", "users", ""]).code, Some(3), "it is gone");
+    let scanned = serve.fails(&["scan", "users"]);
+    assert!(scanned.contains("keys of kind bytes, which have no order"), "{scanned}");
+    let key = "k".repeat(16_233);
+    let long = serve.fails(&["put", "users", &key, ""]);
+    assert!(long.contains("16232 B together at most") && long.contains("a key of 16233 B"), "{long}");
+    assert!(serve.ok(&["put", "users", &key[1..], ""]).starts_with("inserted"));
+    serve.ok(&["create", "visits", "--keys", "bytes"]);
+    serve.ok(&["add", "visits", "/index.html", "3"]);
+    assert!(serve.ok(&["add", "visits", "/index.html", "-1"]).starts_with("2, before 3"));
+    let engine = serve.fails(&["create", "ordered", "--keys", "bytes", "--engine", "xstore"]);
+    assert!(
+        engine.contains("keys of xstore have eight bytes") && engine.trim_end().ends_with("flexkv"),
+        "{engine}"
+    );
+}
+
+#[test]
 fn many_pairs_go_in_bulk_and_by_puts() {
     let serve = Serve::start();
     let odd: Vec<u64> = (0..50_000).map(|key| 2 * key + 1).collect();
