@@ -109,7 +109,7 @@ impl ProxyCalls {
             session.write_until(until, batch.writes(&integers), outcomes)
         };
         let Err(error) = written else {
-            served.count(keys.len(), keys.into_iter().collect::<HashSet<_>>().len());
+            served.count(&keys, keys.iter().collect::<HashSet<_>>().len());
             return Ok(());
         };
         if session.is_lost(&error) {

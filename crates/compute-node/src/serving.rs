@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_base::clock::Clock;
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_client::{CatalogueError, Client, EngineKind, Table};
 use farsight_fabric::Listener;
+use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_node::{Failure, Listeners, Service, StartError};
 use farsight_protocol::{HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, TableId};
 
@@ -46,6 +47,8 @@ pub(crate) struct ServedTable {
     pub(crate) table: Table,
     writes: AtomicU64,
     combined: AtomicU64,
+    /// Writes by partition since the last offer.
+    heat: Box<[AtomicU32]>,
 }
 
 impl Serving {
@@ -113,6 +116,7 @@ impl Serving {
             // Relaxed: statistics.
             writes: served.writes.load(Ordering::Relaxed),
             combined: served.combined.load(Ordering::Relaxed),
+            heat: served.take_heat(),
         };
         self.client.offer_proxy(&offer).map(drop)
     }
@@ -125,14 +129,24 @@ impl Serving {
 
 impl ServedTable {
     fn new(table: Table) -> Self {
-        Self { table, writes: AtomicU64::new(0), combined: AtomicU64::new(0) }
+        let heat = (0..HASH_PARTITIONS).map(|_| AtomicU32::new(0)).collect();
+        Self { table, writes: AtomicU64::new(0), combined: AtomicU64::new(0), heat }
     }
 
-    /// Notes that so many writes were executed, of so many different keys.
-    pub(crate) fn count(&self, writes: usize, keys: usize) {
-        // Relaxed: statistics.
-        self.writes.fetch_add(writes as u64, Ordering::Relaxed);
-        self.combined.fetch_add((writes - keys) as u64, Ordering::Relaxed);
+    /// Notes that writes of these keys were executed, by so many keys.
+    pub(crate) fn count(&self, keys: &[&[u8]], different: usize) {
+        // Relaxed: statistics, here and below.
+        self.writes.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        self.combined.fetch_add((keys.len() - different) as u64, Ordering::Relaxed);
+        for key in keys {
+            self.heat[KeyHash::of(key).partition()].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes by partition since this was asked last, of those that had any.
+    fn take_heat(&self) -> Vec<(u16, u32)> {
+        let taken = self.heat.iter().map(|heat| heat.swap(0, Ordering::Relaxed));
+        (0..).zip(taken).filter(|(_, writes)| *writes > 0).collect()
     }
 }
 

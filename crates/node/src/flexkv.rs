@@ -5,6 +5,7 @@
 //! node before it in the pool's list, and so on. The last section is that of the shard of which this node is
 //! the [head].
 
+mod balance;
 mod ended;
 mod head;
 mod objects;

@@ -1,6 +1,6 @@
 //! Rare requests, in postcard: the catalogue, statistics, a pool's blocks, members and fences.
 
-use farsight_layout::hash_index::OBJECT_LINES_MAX;
+use farsight_layout::hash_index::{HASH_PARTITIONS, OBJECT_LINES_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
@@ -317,6 +317,10 @@ impl ControlRequest {
             Self::OfferProxy(offer) if offer.address.len() > PROXY_ADDRESS_BYTES_MAX => refuse(format!(
                 "a compute node that serves has an address of at most {PROXY_ADDRESS_BYTES_MAX} B, not {}",
                 offer.address.len()
+            )),
+            Self::OfferProxy(offer) if offer.heat.len() > HASH_PARTITIONS => refuse(format!(
+                "an index has {HASH_PARTITIONS} partitions, and an offer tells of {} of them",
+                offer.heat.len()
             )),
             Self::ExchangeObjects { lines, .. } if !(1..=OBJECT_LINES_MAX).contains(lines) => {
                 refuse(format!("an object has 1 to {OBJECT_LINES_MAX} lines, not {lines}"))

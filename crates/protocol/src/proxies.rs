@@ -27,6 +27,8 @@ pub struct ProxyOffer {
     /// Of those, writes that cost no verb: a later one of the same key stood for them.
     #[serde(with = "crate::exact::word")]
     pub combined: u64,
+    /// By partition, the writes that it has executed there for others since its offer before.
+    pub heat: Vec<(u16, u32)>,
 }
 
 /// What it is told.

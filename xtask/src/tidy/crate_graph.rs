@@ -41,7 +41,7 @@ const LAYERS: &[Layer] = &[
         "client",
         &["base", "fabric", "index", "index-flexkv", "index-rolex", "index-xstore", "layout", "protocol"],
     ),
-    ("compute-node", &["base", "client", "fabric", "index", "node", "protocol"]),
+    ("compute-node", &["base", "client", "fabric", "index", "layout", "node", "protocol"]),
     (
         "farsight",
         &[

@@ -38,6 +38,35 @@ fn a_compute_node_writes_for_others_until_it_is_killed() {
 }
 
 #[test]
+fn compute_nodes_share_the_partitions() {
+    let serve = Serve::start();
+    let pool = url(&serve.socket());
+    serve.ok(&["create", "sessions", "--engine", "flexkv", "--keys", "bytes"]);
+    let directory = || tempfile::tempdir().expect("a temporary directory");
+    let nodes = [(), ()].map(|()| Serve::start_program(directory(), &["compute-node", "--pool", &pool]));
+    let begun = Instant::now();
+    let partitions = |own: &str, stats: &str| {
+        let row = stats.lines().find(|line| line.contains(own)).expect("who writes for others is shown");
+        let mut columns = row.split_whitespace().skip_while(|column| *column != own);
+        columns.nth(1).expect("how many it has").parse::<u64>().expect("a number")
+    };
+    loop {
+        let stats = serve.ok(&["stats"]);
+        let shares = nodes.each_ref().map(|node| partitions(&url(&node.socket()), &stats));
+        if shares == [512, 512] {
+            break;
+        }
+        assert_eq!(shares.iter().sum::<u64>(), 1_024, "{stats}");
+        assert!(begun.elapsed() < PATIENCE, "they have {shares:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Keys of bytes go to them, too.
+    serve.ok(&["put", "sessions", "ada@example.org", "00000001"]);
+    assert!(serve.ok(&["put", "sessions", "ada@example.org", "00000002"]).starts_with("replaced"));
+    assert_eq!(serve.ok(&["get", "sessions", "ada@example.org"]), "00000002\n");
+}
+
+#[test]
 fn a_compute_node_says_what_it_cannot_do() {
     let serve = Serve::start();
     let refused =

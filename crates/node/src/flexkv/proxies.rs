@@ -6,6 +6,9 @@
 //! The coordinator keeps this record. It tells clients where to send writes, and nothing else depends on it.
 //! Who writes compares and swaps slots, with or without a lease. So two compute nodes that both believe
 //! to have a partition, or one whose lease is over, cost time and never a write.
+//!
+//! So the coordinator may move partitions at any time, by [how much is written there](super::balance). It
+//! does not wait until their former compute node has let go.
 
 use std::time::Duration;
 
@@ -13,21 +16,30 @@ use farsight_base::clock::MonotonicNs;
 use farsight_layout::hash_index::HASH_PARTITIONS;
 use farsight_protocol::{ComputeNode, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer};
 
+use super::balance::{Heat, Share, hand_out, level};
+
 /// How long partitions are a compute node's that does not ask again.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// What one compute node has.
+/// Between two looks whether partitions should move.
+const LEVELED_EACH: Duration = Duration::from_secs(1);
+
+/// One compute node that serves.
 struct Leased {
     owner: ComputeNode,
     until: MonotonicNs,
     offer: ProxyOffer,
-    /// Ascending.
-    partitions: Vec<u16>,
 }
 
 /// The record of one table.
 #[derive(Default)]
-pub(super) struct Proxies(Vec<Leased>);
+pub(super) struct Proxies {
+    leased: Vec<Leased>,
+    /// What each of those has, in their order.
+    shares: Vec<Share>,
+    heat: Heat,
+    leveled: Option<MonotonicNs>,
+}
 
 impl Proxies {
     /// Renews what `owner` has, and gives it more, or takes some away; `None` if others are too many.
@@ -38,53 +50,73 @@ impl Proxies {
         now: MonotonicNs,
     ) -> Option<ProxyLease> {
         self.expire(now);
-        let known = self.0.iter().position(|leased| leased.owner == owner);
-        let mut partitions = known.map(|index| self.0.swap_remove(index).partitions).unwrap_or_default();
-        let wanted = usize::from(offer.partitions);
-        partitions.truncate(wanted);
-        let mut is_free = [true; HASH_PARTITIONS];
-        let of_others = self.0.iter().flat_map(|leased| &leased.partitions);
-        of_others.chain(&partitions).for_each(|partition| is_free[usize::from(*partition)] = false);
-        let free = (0..).zip(is_free).filter(|(_, is_free)| *is_free).map(|(partition, _)| partition);
-        let missing = wanted - partitions.len();
-        partitions.extend(free.take(missing));
-        partitions.sort_unstable();
-        let lease = ProxyLease {
-            partitions: u16::try_from(partitions.len()).expect("at most as many as were wanted"),
-            lease_ms: LEASE.as_millis() as u32,
-        };
-        if partitions.is_empty() {
-            return Some(lease);
-        }
-        if self.0.len() == PROXIES_MAX {
+        self.heat.note(now, &offer.heat);
+        let offered = usize::from(offer.partitions).min(HASH_PARTITIONS);
+        let is_known = self.leased.iter().any(|leased| leased.owner == owner);
+        if offered == 0 {
+            self.end(owner);
+        } else if !is_known && self.leased.len() == PROXIES_MAX {
             return None;
+        } else {
+            self.renew(Leased { owner, until: now.plus(LEASE), offer }, offered);
         }
-        self.0.push(Leased { owner, until: now.plus(LEASE), offer, partitions });
-        Some(lease)
+        hand_out(&mut self.shares, &self.heat);
+        let is_due = self.leveled.is_none_or(|leveled| now.since(leveled) >= LEVELED_EACH);
+        if is_due || !is_known {
+            level(&mut self.shares, &self.heat);
+            self.leveled = Some(now);
+        }
+        let own = self.leased.iter().position(|leased| leased.owner == owner);
+        let partitions = own.map_or(0, |index| self.shares[index].partitions.len());
+        Some(ProxyLease {
+            partitions: u16::try_from(partitions).expect("there are fewer"),
+            lease_ms: LEASE.as_millis() as u32,
+        })
+    }
+
+    /// Notes an offer.
+    fn renew(&mut self, leased: Leased, offered: usize) {
+        let known = self.leased.iter().position(|other| other.owner == leased.owner);
+        let index = known.unwrap_or(self.leased.len());
+        if known.is_none() {
+            self.shares.push(Share::default());
+            self.leased.push(leased);
+        } else {
+            self.leased[index] = leased;
+        }
+        self.shares[index].offered = offered;
+        self.shares[index].shrink(&self.heat);
     }
 
     /// Who has which partitions, by number.
     pub(super) fn all(&mut self, now: MonotonicNs) -> Vec<Proxy> {
         self.expire(now);
-        self.0.sort_unstable_by_key(|leased| leased.owner);
-        let proxy = |leased: &Leased| Proxy {
+        let proxy = |(leased, share): (&Leased, &Share)| Proxy {
             compute_node: leased.owner,
             address: leased.offer.address.clone(),
             epoch: leased.offer.epoch,
             writes: leased.offer.writes,
             combined: leased.offer.combined,
-            runs: Proxy::runs_of(leased.partitions.iter().copied()),
+            runs: Proxy::runs_of(share.partitions.iter().copied()),
         };
-        self.0.iter().map(proxy).collect()
+        let mut all: Vec<Proxy> = self.leased.iter().zip(&self.shares).map(proxy).collect();
+        all.sort_unstable_by_key(|proxy| proxy.compute_node);
+        all
     }
 
     /// Takes back what this compute node had.
     pub(super) fn end(&mut self, owner: ComputeNode) {
-        self.0.retain(|leased| leased.owner != owner);
+        self.keep(|leased| leased.owner != owner);
     }
 
     fn expire(&mut self, now: MonotonicNs) {
-        self.0.retain(|leased| leased.until > now);
+        self.keep(|leased| leased.until > now);
+    }
+
+    fn keep(&mut self, is_kept: impl Fn(&Leased) -> bool) {
+        let mut kept = self.leased.iter().map(&is_kept);
+        self.shares.retain(|_| kept.next().expect("as many"));
+        self.leased.retain(is_kept);
     }
 }
 
@@ -99,7 +131,15 @@ mod tests {
 
     fn offer(partitions: u16) -> ProxyOffer {
         let address = "tcp://here:1".to_owned();
-        ProxyOffer { table: TableId(0), partitions, address, epoch: 7, writes: 3, combined: 1 }
+        ProxyOffer {
+            table: TableId(0),
+            partitions,
+            address,
+            epoch: 7,
+            writes: 3,
+            combined: 1,
+            heat: Vec::new(),
+        }
     }
 
     fn lease(proxies: &mut Proxies, owner: ComputeNode, partitions: u16, at_ms: u64) -> u16 {
@@ -107,29 +147,47 @@ mod tests {
         leased.expect("there is room").partitions
     }
 
-    fn runs(proxies: &mut Proxies, at_ms: u64) -> Vec<(u32, Vec<(u16, u16)>)> {
+    /// How many partitions each has.
+    fn counts(proxies: &mut Proxies, at_ms: u64) -> Vec<(u32, usize)> {
         let all = proxies.all(MonotonicNs(at_ms * 1_000_000));
-        all.into_iter().map(|proxy| (proxy.compute_node.0, proxy.runs)).collect()
+        all.iter().map(|proxy| (proxy.compute_node.0, proxy.partitions())).collect()
     }
 
     #[test]
     fn a_partition_is_one_compute_nodes_until_it_lets_go_ends_or_is_silent() {
         let mut proxies = Proxies::default();
         assert_eq!(lease(&mut proxies, A, 600, 0), 600);
-        assert_eq!(lease(&mut proxies, B, 600, 0), 424, "the others are the first one's");
-        assert_eq!(runs(&mut proxies, 0), [(1, vec![(0, 600)]), (2, vec![(600, 424)])]);
-        // The first one lets some go, which the second one gets when it asks.
+        assert_eq!(lease(&mut proxies, B, 600, 0), 512, "those that nobody has, and some of the first one's");
+        assert_eq!(counts(&mut proxies, 0), [(1, 512), (2, 512)]);
+        // The first one lets some go, of which the second one has room for a part.
         assert_eq!(lease(&mut proxies, A, 100, 1_000), 100);
+        assert_eq!(counts(&mut proxies, 1_500), [(1, 100), (2, 600)]);
         assert_eq!(lease(&mut proxies, B, 600, 1_500), 600);
-        assert_eq!(runs(&mut proxies, 1_500), [(1, vec![(0, 100)]), (2, vec![(100, 176), (600, 424)])]);
         // It is silent from then on.
-        assert_eq!(runs(&mut proxies, 2_999).len(), 2);
-        assert_eq!(runs(&mut proxies, 3_000), [(2, vec![(100, 176), (600, 424)])]);
+        assert_eq!(counts(&mut proxies, 2_999).len(), 2);
+        assert_eq!(counts(&mut proxies, 3_000), [(2, 600)]);
         proxies.end(B);
-        assert!(runs(&mut proxies, 3_000).is_empty());
+        assert!(counts(&mut proxies, 3_000).is_empty());
         assert_eq!(lease(&mut proxies, A, u16::MAX, 4_000), 1_024);
         assert_eq!(lease(&mut proxies, A, 0, 4_000), 0, "nothing is kept of who wants nothing");
-        assert!(runs(&mut proxies, 4_000).is_empty());
+        assert!(counts(&mut proxies, 4_000).is_empty());
+    }
+
+    /// A compute node whose partitions are popular hands some over, once it has said so.
+    #[test]
+    fn partitions_that_are_written_much_are_spread() {
+        let mut proxies = Proxies::default();
+        lease(&mut proxies, A, u16::MAX, 0);
+        while lease(&mut proxies, B, u16::MAX, 0) < 512 {
+            proxies.leveled = None;
+        }
+        let before: Vec<u16> = proxies.shares[0].partitions.clone();
+        let heat = before[..4].iter().map(|partition| (*partition, 1_000)).collect();
+        let hot = ProxyOffer { heat, ..offer(u16::MAX) };
+        proxies.lease(A, hot, MonotonicNs(1_000_000_000)).expect("there is room");
+        let own = &proxies.shares[0].partitions;
+        let left = before[..4].iter().filter(|partition| own.contains(partition)).count();
+        assert_eq!(left, 2, "the other two are the other one's");
     }
 
     #[test]
@@ -140,7 +198,7 @@ mod tests {
         }
         let more = ComputeNode(PROXIES_MAX as u32);
         assert!(proxies.lease(more, offer(1), MonotonicNs(0)).is_none());
-        assert_eq!(lease(&mut proxies, A, 2, 0), 2, "who is there already may renew");
+        assert_eq!(lease(&mut proxies, ComputeNode(1), 2, 0), 2, "who is there already may renew");
         assert_eq!(lease(&mut proxies, more, 1, 3_000), 1, "the others' leases are over");
     }
 }
