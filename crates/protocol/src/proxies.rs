@@ -31,6 +31,14 @@ pub struct ProxyOffer {
     pub heat: Vec<(u16, u32)>,
 }
 
+impl ProxyOffer {
+    /// The process that makes it.
+    #[must_use]
+    pub fn place(&self) -> (&str, u64) {
+        (&self.address, self.epoch)
+    }
+}
+
 /// What it is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProxyLease {

@@ -33,14 +33,14 @@ Examples:
   farsight compute-node --pool tcp://10.0.0.1:7474,tcp://10.0.0.2:7474 \\
     --listen tcp://10.0.0.3:7475 --allow-plaintext
 
-Two of them that share the partitions of each table:
-  farsight compute-node --pool $FARSIGHT_URL --listen tcp://10.0.0.3:7475 --partitions 512 --allow-plaintext
-  farsight compute-node --pool $FARSIGHT_URL --listen tcp://10.0.0.4:7475 --partitions 512 --allow-plaintext")]
+Several of them share the partitions of each table, by how much is written in each:
+  farsight compute-node --pool $FARSIGHT_URL --listen tcp://10.0.0.3:7475 --allow-plaintext
+  farsight compute-node --pool $FARSIGHT_URL --listen tcp://10.0.0.4:7475 --allow-plaintext")]
 pub(crate) struct Serving {
     /// The pool's memory nodes, as clients name them
     #[arg(long, value_name = "URL[,URL...]")]
     pool: Addresses,
-    /// Of each table's 1024 partitions, for how many to write: of those that nobody else has
+    /// Of each table's 1024 partitions, for how many to write at most
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = value_parser!(u16).range(1..=1024))]
     partitions: u16,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Which compute nodes write for others, and which partitions of a table each of them has.
 //!
 //! Invariant: a partition is at most one compute node's. It is that node's until the node says otherwise, has
-//! ended, or says nothing for a lease.
+//! ended, or says nothing for a lease. A process at an address is one compute node: the last that it was.
 //!
 //! The coordinator keeps this record. It tells clients where to send writes, and nothing else depends on it.
 //! Who writes compares and swaps slots, with or without a lease. So two compute nodes that both believe
@@ -50,6 +50,8 @@ impl Proxies {
         now: MonotonicNs,
     ) -> Option<ProxyLease> {
         self.expire(now);
+        // A process that has connected anew is another compute node, at the same place.
+        self.keep(|leased| leased.owner == owner || leased.offer.place() != offer.place());
         self.heat.note(now, &offer.heat);
         let offered = usize::from(offer.partitions).min(HASH_PARTITIONS);
         let is_known = self.leased.iter().any(|leased| leased.owner == owner);
@@ -143,7 +145,9 @@ mod tests {
     }
 
     fn lease(proxies: &mut Proxies, owner: ComputeNode, partitions: u16, at_ms: u64) -> u16 {
-        let leased = proxies.lease(owner, offer(partitions), MonotonicNs(at_ms * 1_000_000));
+        let address = format!("tcp://here:{}", owner.0);
+        let offer = ProxyOffer { address, ..offer(partitions) };
+        let leased = proxies.lease(owner, offer, MonotonicNs(at_ms * 1_000_000));
         leased.expect("there is room").partitions
     }
 
@@ -173,6 +177,16 @@ mod tests {
         assert!(counts(&mut proxies, 4_000).is_empty());
     }
 
+    #[test]
+    fn a_process_that_connects_anew_has_one_lease() {
+        let mut proxies = Proxies::default();
+        assert_eq!(lease(&mut proxies, A, u16::MAX, 0), 1_024);
+        let again = ProxyOffer { address: format!("tcp://here:{}", A.0), ..offer(u16::MAX) };
+        let leased = proxies.lease(ComputeNode(77), again, MonotonicNs(5));
+        assert_eq!(leased.expect("there is room").partitions, 1_024);
+        assert_eq!(counts(&mut proxies, 0), [(77, 1_024)]);
+    }
+
     /// A compute node whose partitions are popular hands some over, once it has said so.
     #[test]
     fn partitions_that_are_written_much_are_spread() {
@@ -183,7 +197,7 @@ mod tests {
         }
         let before: Vec<u16> = proxies.shares[0].partitions.clone();
         let heat = before[..4].iter().map(|partition| (*partition, 1_000)).collect();
-        let hot = ProxyOffer { heat, ..offer(u16::MAX) };
+        let hot = ProxyOffer { heat, address: format!("tcp://here:{}", A.0), ..offer(u16::MAX) };
         proxies.lease(A, hot, MonotonicNs(1_000_000_000)).expect("there is room");
         let own = &proxies.shares[0].partitions;
         let left = before[..4].iter().filter(|partition| own.contains(partition)).count();
@@ -197,7 +211,8 @@ mod tests {
             assert_eq!(lease(&mut proxies, ComputeNode(number), 1, 0), 1);
         }
         let more = ComputeNode(PROXIES_MAX as u32);
-        assert!(proxies.lease(more, offer(1), MonotonicNs(0)).is_none());
+        let elsewhere = ProxyOffer { address: "tcp://there:1".to_owned(), ..offer(1) };
+        assert!(proxies.lease(more, elsewhere, MonotonicNs(0)).is_none());
         assert_eq!(lease(&mut proxies, ComputeNode(1), 2, 0), 2, "who is there already may renew");
         assert_eq!(lease(&mut proxies, more, 1, 3_000), 1, "the others' leases are over");
     }

@@ -88,7 +88,9 @@ impl Routes {
             if is_out(&place) {
                 continue;
             }
-            let number = routes.places.len() as u8;
+            // One that has connected anew may be there twice. It has one call of a session under way at a time.
+            let known = routes.places.iter().position(|other| *other == place);
+            let number = known.unwrap_or(routes.places.len()) as u8;
             for (first, count) in runs {
                 let run = usize::from(first)..usize::from(first) + usize::from(count);
                 // The coordinator is believed, but not about how many there are.
@@ -96,7 +98,9 @@ impl Routes {
                     partitions.fill(Some(number));
                 }
             }
-            routes.places.push(place);
+            if known.is_none() {
+                routes.places.push(place);
+            }
         }
         routes
     }
@@ -283,7 +287,11 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
 
     fn receive(&self, proxy: usize, reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
         let place = self.routes.borrow().places[proxy].clone();
-        let mut link = self.links.borrow_mut().remove(&place).ok_or(ProxyFailure::Unsent)?;
+        let Some(mut link) = self.links.borrow_mut().remove(&place) else {
+            // A call was sent over it.
+            let reason = "the way to it is gone".to_owned();
+            return Err(ProxyFailure::Unknown(FabricError::Disconnected { peer: place.0, reason }));
+        };
         receive(&mut link.queue, reply).map_err(|error| self.failed(link.sent, error))?;
         self.note_time(&mut link, reply);
         self.links.borrow_mut().insert(place, link);
@@ -298,5 +306,31 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
 
     fn name(&self, proxy: usize) -> String {
         self.routes.borrow().places[proxy].0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_protocol::ComputeNode;
+
+    use super::*;
+
+    fn proxy(number: u32, address: &str, runs: &[(u16, u16)]) -> Proxy {
+        let (compute_node, address) = (ComputeNode(number), address.to_owned());
+        Proxy { compute_node, address, epoch: 7, writes: 0, combined: 0, runs: runs.to_vec() }
+    }
+
+    #[test]
+    fn a_process_is_one_place_however_often_the_coordinator_names_it() {
+        let proxies = vec![
+            proxy(1, "sim://a", &[(0, 4)]),
+            proxy(2, "sim://b", &[(4, 4)]),
+            proxy(9, "sim://a", &[(8, 2), (1_020, 9)]),
+        ];
+        let routes = Routes::of(proxies, |_| false);
+        assert_eq!(routes.places, [("sim://a".to_owned(), 7), ("sim://b".to_owned(), 7)]);
+        let of = |partition: usize| routes.by_partition[partition];
+        assert_eq!([0, 3, 4, 7, 8, 9, 10].map(of), [0, 0, 1, 1, 0, 0, 99].map(|of| (of < 99).then_some(of)));
+        assert_eq!(of(1_020), None, "a run beyond the last partition is none");
     }
 }
