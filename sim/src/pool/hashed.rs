@@ -122,7 +122,7 @@ impl<K: Kind> Stage<'_, K, HashedPool<K>> {
         let client = HashedPool::<K>::connect(&self.bystander.simulation, self.bystander.addresses);
         let table = client.and_then(|client| client.open_table(TABLE)).map_err(|error| failed(&error))?;
         let mut session = table.session(Access::OneSided).map_err(|error| failed(&error))?;
-        let (scenario, embedding) = (self.scenario, self.scenario.embedding);
+        let (scenario, embedding) = (self.scenario, self.scenario.table_keys().integers());
         let known: BTreeSet<u64> = scenario.keys.iter().map(|key| embedding.key(*key)).collect();
         // Some of each shard. The first batch asks for memory, and the second one settles.
         let keys: Vec<u64> = (0..).filter(|key| !known.contains(key)).take(SETTLING_KEYS).collect();

@@ -88,7 +88,8 @@ impl Routes {
             if is_out(&place) {
                 continue;
             }
-            // One that has connected anew may be there twice. It has one call of a session under way at a time.
+            // One that has connected anew may be there twice. It has one call of a session under way at a
+            // time.
             let known = routes.places.iter().position(|other| *other == place);
             let number = known.unwrap_or(routes.places.len()) as u8;
             for (first, count) in runs {
