@@ -62,6 +62,8 @@ pub(crate) struct HeldAddresses {
 
 /// Some sets, in memory that is taken as they are used.
 pub(crate) struct Sets {
+    /// What they may take.
+    bytes: u64,
     /// `None`: there is no memory for any.
     words: Option<HeapWords>,
     count_max: u64,
@@ -78,10 +80,17 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Says how many bytes they may take, and forgets all. Fewer than those of one set are none.
+    /// Says how many bytes they may take. All is forgotten if that is another number than before. Fewer than
+    /// those of one set are none.
     pub fn set_bytes(&self, bytes: u64) {
-        let sets = Arc::new(Sets::new(bytes));
-        *self.sets.lock().unwrap_or_else(PoisonError::into_inner) = sets;
+        // Each change is complete.
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        if sets.bytes == bytes {
+            // Each session says so again that is opened.
+            return;
+        }
+        *sets = Arc::new(Sets::new(bytes));
+        drop(sets);
         // Release: who sees the number finds these sets. Partner: the Acquire in `refresh`.
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -128,7 +137,7 @@ impl Sets {
         let count_max = (bytes / set_bytes).checked_ilog2().map_or(0, |bits| 1 << bits);
         let words = HeapWords::zeroed_for_growth(count_max as usize * SET_LINES);
         let used = AtomicU64::new(SETS_AT_FIRST.min(count_max));
-        Self { words, count_max, used, gone: AtomicU64::new(0) }
+        Self { bytes, words, count_max, used, gone: AtomicU64::new(0) }
     }
 
     /// Asks for a key's set to be brought near.
@@ -263,6 +272,10 @@ mod tests {
         assert!(hits > 20_000 && misses > 20_000, "{hits} hits, {misses} misses");
         assert!(sets.used.load(Ordering::Relaxed) > SETS_AT_FIRST, "they grow");
         assert!((1..=bytes + 4096).contains(&shared.memory_bytes()), "{} B", shared.memory_bytes());
+        let (key, known) =
+            (0..60_000).find_map(|key| Some((key, held.sets().get(hash(key), key)?))).expect("one");
+        shared.set_bytes(bytes);
+        assert_eq!(held.refresh().get(hash(key), key), Some(known), "the same number again forgets nothing");
         shared.set_bytes(1);
         held.refresh().remember(hash(1), 1, address(1));
         assert_eq!((held.sets().get(hash(1), 1), shared.memory_bytes()), (None, 0), "no room for any");
