@@ -11,7 +11,7 @@ use crate::value_text;
 /// A kind of keys that can be typed and printed, of eight bytes or of any number.
 pub(crate) trait KeyText: KeyType {
     /// A key as it was typed.
-    type Typed: Ord + Clone;
+    type Typed: Ord + Clone + Sync;
 
     /// Reads a key.
     fn typed(text: &str) -> Result<Self::Typed>;

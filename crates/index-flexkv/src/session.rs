@@ -21,8 +21,10 @@ use crate::versions::Versions;
 use crate::write::Write;
 use crate::{Addresses, FlexError, FlexTable, ObjectCalls, ProxyCalls, Stock, Values};
 
-/// Writes side by side.
-const WRITES: usize = 32;
+/// Verbs of a write's, of which a split has more to do at once the more there are.
+const VERBS_A_WRITE: usize = 8;
+/// Writes side by side at most: over TCP a queue pair has room for more, and each round trip is long.
+const WRITES_MAX: usize = 128;
 
 /// What became of a write.
 pub(crate) type Written = Result<WriteOutcome, FlexError>;
@@ -277,7 +279,7 @@ impl FlexSession {
         if rest.is_empty() {
             return Ok(());
         }
-        let width = WRITES.min(rest.len());
+        let width = (Q::SLOTS / VERBS_A_WRITE).min(WRITES_MAX).min(rest.len());
         PoolLane::new(queues).run(
             &mut self.buffers.lane.borrow_mut(),
             width,

@@ -1,5 +1,9 @@
 //! Pairs into a table: in bulk, or by puts.
 
+use std::iter::StepBy;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use anyhow::{Context, Result};
 use farsight::{ErrorCode, LoadError, Options, Table, WriteOperation};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,6 +14,8 @@ use crate::outcome;
 
 /// Pairs of a batch of puts, and between two steps of the progress bar.
 const BATCH_PAIRS: usize = 8192;
+/// Sessions that put at once, at most.
+const WRITERS_MAX: usize = 4;
 
 /// Loads an empty table; false if it once had pairs, and so takes puts alone. (Keys ascend here, so nothing
 /// else is refused as a bad load, but what other clients do beside this one.)
@@ -39,17 +45,47 @@ fn is_bad_load(error: &LoadError) -> bool {
     matches!(error, LoadError::Refused { source, .. } if source.code == ErrorCode::BadLoad)
 }
 
-/// Puts pairs into a table that may have some.
+/// The first pair of each batch that is still to be put.
+type Firsts = Mutex<StepBy<Range<usize>>>;
+
+/// Puts pairs into a table that may have some, by several sessions at once: the keys differ, so their order
+/// does not matter.
 pub(super) fn put<K: KeyText + ?Sized>(table: &Table<K>, pairs: &Pairs<K::Typed>) -> Result<()> {
-    let bar = bar(pairs.keys.len());
+    let (bar, all) = (bar(pairs.keys.len()), pairs.keys.len());
+    let firsts = Mutex::new((0..all).step_by(BATCH_PAIRS));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let writers = cores.clamp(1, WRITERS_MAX).min(all.div_ceil(BATCH_PAIRS));
+    let write = || {
+        let written = put_batches(table, pairs, &firsts, &bar);
+        if written.is_err() {
+            // The others end what they have begun.
+            *lock(&firsts) = (all..all).step_by(BATCH_PAIRS);
+        }
+        written
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..writers).map(|_| scope.spawn(write)).collect();
+        let own = write();
+        others.into_iter().map(|other| other.join().expect("it panics nowhere")).fold(own, Result::and)
+    })?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Puts batches, one after the other, until none is left.
+fn put_batches<K: KeyText + ?Sized>(
+    table: &Table<K>,
+    pairs: &Pairs<K::Typed>,
+    firsts: &Firsts,
+    bar: &ProgressBar,
+) -> Result<()> {
     let mut session = table.session(Options::default())?;
     // With the model at hand each put carries a hint of its leaf, which spares the server the way down its
     // tree.
     session.prefill()?;
-    let mut outcomes = Vec::new();
-    let mut batch: Vec<(K::Ref<'_>, Vec<u8>)> = Vec::new();
-    let mut scratch = Vec::new();
-    for first in (0..pairs.keys.len()).step_by(BATCH_PAIRS) {
+    let (mut outcomes, mut batch, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
+    let next = || lock(firsts).next();
+    while let Some(first) = next() {
         let last = pairs.keys.len().min(first + BATCH_PAIRS);
         batch.clear();
         batch.extend((first..last).map(|index| {
@@ -58,16 +94,18 @@ pub(super) fn put<K: KeyText + ?Sized>(table: &Table<K>, pairs: &Pairs<K::Typed>
         }));
         let here = || {
             let (first, all) = (first + 1, pairs.keys.len());
-            format!(
-                "pairs {first} to {last} of {all}, in key order: those before are loaded, of these perhaps some"
-            )
+            format!("pairs {first} to {last} of {all}, in key order: of all of them some may be loaded")
         };
         session.put_many(&batch, &mut outcomes).with_context(here)?;
         outcome::check(table.name(), WriteOperation::Put, &outcomes).with_context(here)?;
-        bar.set_position(last as u64);
+        bar.inc((last - first) as u64);
     }
-    bar.finish_and_clear();
     Ok(())
+}
+
+fn lock(firsts: &Firsts) -> MutexGuard<'_, StepBy<Range<usize>>> {
+    // Each change is complete.
+    firsts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A progress bar on stderr; nothing where that is no terminal.
