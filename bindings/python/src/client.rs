@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error;
+use crate::keys::ByteKeys;
 use crate::server::ack_of;
 use crate::table::{Table, copied};
 use crate::typed_table::{self, Operations, Sizes};
@@ -68,16 +69,18 @@ impl Client {
             "i64" => typed_table::create::<i64>,
             "f64" => typed_table::create::<f64>,
             "bytes8" => typed_table::create::<[u8; 8]>,
+            "bytes" | "str" => typed_table::create::<[u8]>,
             _ => return Err(PyValueError::new_err(format!("no such kind of keys: {kind:?}"))),
         };
         let (value_bytes, has_blocks, ttl_ms) = values;
         let sizes = if has_blocks { Sizes::UpTo(value_bytes, ttl_ms) } else { Sizes::Each(value_bytes) };
         let more = (memory_bytes, ack, replicas);
-        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, more)))
+        let byte_keys = matches!(kind, "bytes" | "str").then(|| ByteKeys::named(Some(kind))).transpose()?;
+        opened(py.detach(|| create(&client, name, sizes, engine, &sample, value_type, more)), byte_keys)
     }
 
-    /// Opens a table, whatever its keys are.
-    fn table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+    /// Opens a table, whatever its keys are. `keys` says what it takes for those of any length.
+    fn table(&self, py: Python<'_>, name: &str, keys: Option<&str>) -> PyResult<Table> {
         let client = self.client()?;
         let info = py.detach(|| client.describe_table(name)).map_err(|error| error::catalogue(&error))?;
         let open = match info.definition.key_kind {
@@ -85,8 +88,11 @@ impl Client {
             KeyKind::I64 => typed_table::open::<i64>,
             KeyKind::F64 => typed_table::open::<f64>,
             KeyKind::Bytes8 => typed_table::open::<[u8; 8]>,
+            KeyKind::Bytes => typed_table::open::<[u8]>,
         };
-        opened(py.detach(|| open(&client, name)))
+        let has_byte_keys = info.definition.key_kind == KeyKind::Bytes;
+        let byte_keys = has_byte_keys.then(|| ByteKeys::named(keys)).transpose()?;
+        opened(py.detach(|| open(&client, name)), byte_keys)
     }
 
     /// Name, kind of keys, bytes of a value, or of the longest, the name of their type, and whether they have
@@ -152,6 +158,10 @@ fn engine_of(name: &str) -> PyResult<&'static EngineKind> {
     EngineKind::named(name).map_err(|error: UnknownEngine| PyValueError::new_err(error.to_string()))
 }
 
-fn opened(result: Result<Box<dyn Operations>, farsight::TableError>) -> PyResult<Table> {
-    result.map(Table::new).map_err(|error| error::table(&error))
+fn opened(
+    result: Result<Box<dyn Operations>, farsight::TableError>,
+    byte_keys: Option<ByteKeys>,
+) -> PyResult<Table> {
+    let operations = result.map_err(|error| error::table(&error))?;
+    Ok(Table::new(operations, byte_keys))
 }

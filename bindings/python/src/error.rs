@@ -5,7 +5,7 @@ use farsight::{
     with_causes,
 };
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(farsight, Error, PyException, "What every exception of farsight is.");
@@ -67,7 +67,9 @@ pub(crate) fn reading(error: &farsight::ReadError) -> PyErr {
 
 pub(crate) fn writing(error: &Writing) -> PyErr {
     match error {
-        Writing::WrongValueSize { .. } => PyValueError::new_err(with_causes(error)),
+        Writing::WrongValueSize { .. } | Writing::PairTooLong { .. } => {
+            PyValueError::new_err(with_causes(error))
+        }
         Writing::Refused { .. } => RefusedError::new_err(with_causes(error)),
         Writing::Indeterminate { .. } => IndeterminateError::new_err(with_causes(error)),
         _ => WriteError::new_err(with_causes(error)),
@@ -76,4 +78,17 @@ pub(crate) fn writing(error: &Writing) -> PyErr {
 
 pub(crate) fn loading(error: &farsight::LoadError) -> PyErr {
     LoadError::new_err(with_causes(error))
+}
+
+/// An operation that needs an order of keys, in a table whose keys have none.
+pub(crate) fn no_order(table: &str, what: &str) -> PyErr {
+    let advice = match what {
+        "load" => "Use put_many",
+        _ => {
+            "Get pairs by their keys, or use a table with keys of eight bytes (key=), of an engine with an order"
+        }
+    };
+    PyTypeError::new_err(format!(
+        "table {table:?} has no {what}: its keys are bytes, which have no order. {advice}"
+    ))
 }

@@ -1,15 +1,17 @@
 //! The native module of the Python package `farsight`.
 //!
-//! Invariant: every call that may wait runs without the interpreter's lock, on bytes that were copied out of
-//! Python's objects before. Other Python threads run meanwhile, and may change those objects.
+//! Invariant: every call that may wait runs without the interpreter's lock. Other Python threads run
+//! meanwhile. What they may change was copied before. Nobody can change `bytes` and `str`: those are lent.
 //!
-//! Keys cross as the 64 bits that hold them (an integer, a float's bits, eight bytes), values as bytes: what
-//! they mean to numpy is the package's business.
+//! Keys cross as the 64 bits that hold them (an integer, a float's bits, eight bytes), or as `bytes` and
+//! `str` of any length; values as bytes. What they mean to numpy is the package's business.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod error;
+mod keys;
+mod ordered;
 mod reading;
 mod server;
 mod table;

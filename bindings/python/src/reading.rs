@@ -6,9 +6,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::Answers;
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
+use crate::keys::Keys;
 use crate::typed_table::Operations;
 
 /// Bytes of keys and values with which a room is kept, together.
@@ -17,41 +17,37 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 /// What one call asks for and finds.
 #[derive(Default)]
 pub(crate) struct Room {
-    keys: Vec<u64>,
-    pub(crate) answers: Answers,
-    /// By key one if it was found, else zero.
-    pub(crate) found: Vec<u8>,
+    /// Bits of keys of eight bytes.
+    pub(crate) bits: Vec<u64>,
+    pub(crate) found: Found,
 }
 
-impl Room {
-    /// Takes keys out of a buffer, which others may change once the interpreter's lock is released.
-    pub(crate) fn ask(&mut self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
-        let buffer = PyBuffer::<u64>::get(keys)?;
-        self.keys.resize(buffer.item_count(), 0);
-        buffer.copy_to_slice(py, &mut self.keys)
-    }
+/// What one call finds.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) answers: Answers,
+    /// By key one if it was found, else zero.
+    pub(crate) mask: Vec<u8>,
+}
 
-    /// Asks for one key.
-    pub(crate) fn ask_one(&mut self, key: u64) {
-        self.keys.clear();
-        self.keys.push(key);
-    }
-
-    /// Gets the keys requested.
-    pub(crate) fn read(&mut self, operations: &dyn Operations) -> PyResult<()> {
-        operations.multi_get(&self.keys, &mut self.answers)?;
-        self.found.clear();
-        self.found.extend(self.answers.versions().iter().map(|version| u8::from(*version > 0)));
-        if self.found.contains(&0) {
-            for (index, _) in self.found.iter().enumerate().filter(|(_, found)| **found == 0) {
+impl Found {
+    /// Gets these keys.
+    pub(crate) fn read(&mut self, operations: &dyn Operations, keys: Keys<'_>) -> PyResult<()> {
+        operations.multi_get(keys, &mut self.answers)?;
+        self.mask.clear();
+        self.mask.extend(self.answers.versions().iter().map(|version| u8::from(*version > 0)));
+        if self.mask.contains(&0) {
+            for (index, _) in self.mask.iter().enumerate().filter(|(_, found)| **found == 0) {
                 self.answers.value_mut(index).fill(0);
             }
         }
         Ok(())
     }
+}
 
+impl Room {
     fn bytes(&self) -> usize {
-        size_of_val(&self.keys[..]) + self.answers.values().len()
+        size_of_val(&self.bits[..]) + self.found.answers.values().len()
     }
 }
 

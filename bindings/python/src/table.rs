@@ -10,7 +10,9 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes};
 
 use crate::error;
-use crate::reading::{Room, Rooms};
+use crate::keys::{ByteKeys, Keys};
+use crate::ordered::Ordered;
+use crate::reading::{Found, Room, Rooms};
 use crate::typed_table::Operations;
 
 /// The milliseconds of a pair that stays until it is removed.
@@ -29,12 +31,15 @@ fn lifetime_of(ttl_ms: Option<u64>) -> Lifetime {
 #[pyclass(frozen)]
 pub(crate) struct Table {
     operations: Box<dyn Operations>,
+    /// What it takes for keys, if those are bytes of any length.
+    byte_keys: Option<ByteKeys>,
     rooms: Rooms,
 }
 
 impl Table {
-    pub(crate) fn new(operations: Box<dyn Operations>) -> Self {
-        Self { operations, rooms: Rooms::default() }
+    /// `byte_keys` belongs to keys of bytes of any length, and to no others.
+    pub(crate) fn new(operations: Box<dyn Operations>, byte_keys: Option<ByteKeys>) -> Self {
+        Self { operations, byte_keys, rooms: Rooms::default() }
     }
 }
 
@@ -65,12 +70,20 @@ impl Table {
         self.operations.value_type()
     }
 
+    /// Fails if keys have no order, and there is no `what` for want of one.
+    fn check_order(&self, what: &str) -> PyResult<()> {
+        self.ordered(what).map(drop)
+    }
+
     /// The value of a key and its version.
-    fn get<'py>(&self, py: Python<'py>, key: u64) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
         let mut room = self.rooms.take();
-        room.ask_one(key);
-        self.read(py, &mut room)?;
-        let found = room.answers.get(0).map(|(value, version)| (PyBytes::new(py, value), version));
+        self.with_key(key, |key| py.detach(|| room.found.read(&*self.operations, key)))?;
+        let found = room.found.answers.get(0).map(|(value, version)| (PyBytes::new(py, value), version));
         self.rooms.put_back(room);
         Ok(found)
     }
@@ -85,9 +98,9 @@ impl Table {
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<GotBatch<'py>> {
         let mut room = self.rooms.take();
-        room.ask(py, keys)?;
-        self.read(py, &mut room)?;
-        let values = room.answers.values();
+        self.read(keys, &mut room)?;
+        let Found { answers, mask } = &room.found;
+        let values = answers.values();
         let values = match out {
             None => Some(PyByteArray::new(py, values)),
             Some(out) => {
@@ -95,8 +108,8 @@ impl Table {
                 None
             }
         };
-        let versions = wants_versions.then(|| words(py, room.answers.versions().iter().copied()));
-        let found = PyByteArray::new(py, &room.found);
+        let versions = wants_versions.then(|| words(py, answers.versions().iter().copied()));
+        let found = PyByteArray::new(py, mask);
         let versions = versions.transpose()?;
         self.rooms.put_back(room);
         Ok((found, versions, values))
@@ -111,7 +124,8 @@ impl Table {
         limit: usize,
         is_reverse: bool,
     ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
-        let columns = py.detach(|| self.operations.scan((first, end), limit, is_reverse))?;
+        let ordered = self.ordered("scan")?;
+        let columns = py.detach(|| ordered.scan((first, end), limit, is_reverse))?;
         Ok((words(py, columns.keys.iter().copied())?, PyByteArray::new(py, &columns.values)))
     }
 
@@ -124,13 +138,15 @@ impl Table {
         limit: usize,
         is_reverse: bool,
     ) -> PyResult<Bound<'py, PyByteArray>> {
-        let keys = py.detach(|| self.operations.scan_keys((first, end), limit, is_reverse))?;
+        let ordered = self.ordered("scan")?;
+        let keys = py.detach(|| ordered.scan_keys((first, end), limit, is_reverse))?;
         words(py, keys.into_iter())
     }
 
     /// How many pairs there are.
     fn count(&self, py: Python<'_>, first: Option<u64>, end: Option<u64>) -> PyResult<u64> {
-        py.detach(|| self.operations.count((first, end)))
+        let ordered = self.ordered("count")?;
+        py.detach(|| ordered.count((first, end)))
     }
 
     /// Keys, values, and versions, which are zero for keys without such a neighbour.
@@ -140,9 +156,10 @@ impl Table {
         which: &str,
         keys: &Bound<'py, PyAny>,
     ) -> PyResult<[Bound<'py, PyByteArray>; 3]> {
+        let ordered = self.ordered(which)?;
         let which = parse_neighbour(which)?;
         let keys = copied::<u64>(py, keys)?;
-        let found = py.detach(|| self.operations.neighbours(which, &keys))?;
+        let found = py.detach(|| ordered.neighbours(which, &keys))?;
         let keys = words(py, found.columns.keys.iter().copied())?;
         let versions = words(py, found.versions.iter().copied())?;
         Ok([keys, PyByteArray::new(py, &found.columns.values), versions])
@@ -153,14 +170,15 @@ impl Table {
         &self,
         py: Python<'_>,
         operation: &str,
-        key: u64,
+        key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         ttl_ms: Option<u64>,
     ) -> PyResult<Option<u64>> {
         let operation = parse(operation)?;
         let value = copied::<u8>(py, value)?;
-        let outcome = py.detach(|| self.operations.write_one(operation, key, &value, lifetime_of(ttl_ms)))?;
-        Ok(version(outcome))
+        let lifetime = lifetime_of(ttl_ms);
+        let write = |key: Keys<'_>| py.detach(|| self.operations.write_one(operation, key, &value, lifetime));
+        Ok(version(self.with_key(key, write)?))
     }
 
     /// The versions of the keys now; zero where a write changed nothing.
@@ -172,13 +190,14 @@ impl Table {
         values: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
         let operation = parse(operation)?;
-        let (keys, values) = (copied::<u64>(py, keys)?, copied::<u8>(py, values)?);
-        if operation.has_value() {
-            self.check_sizes(&keys, &values)?;
-        }
-        let values: Vec<&[u8]> = values.chunks_exact(self.value_bytes()).collect();
-        let outcomes =
-            py.detach(|| self.operations.write_many(operation, &keys, &values, Lifetime::OfTable))?;
+        let bytes = copied::<u8>(py, values)?;
+        let values: Vec<&[u8]> = bytes.chunks_exact(self.value_bytes()).collect();
+        let outcomes = self.with_keys(keys, &mut Vec::new(), |keys| {
+            if operation.has_value() {
+                self.check_sizes(keys.len(), &bytes)?;
+            }
+            py.detach(|| self.operations.write_many(operation, keys, &values, Lifetime::OfTable))
+        })?;
         self.check_refusals(operation, &outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
     }
@@ -193,19 +212,22 @@ impl Table {
         operands: &Bound<'py, PyAny>,
     ) -> PyResult<[Bound<'py, PyByteArray>; 3]> {
         let operation = parse_conditional(operation)?;
-        let (keys, operands) = (copied::<u64>(py, keys)?, copied::<u8>(py, operands)?);
+        let bytes = copied::<u8>(py, operands)?;
         let value_bytes = self.value_bytes();
-        let (expected, got) = (keys.len() * operation.operand_bytes(value_bytes), operands.len());
-        if expected != got {
-            let text = format!("{} writes {operation:?} need {expected} B, got {got} B", keys.len());
-            return Err(PyValueError::new_err(text));
-        }
-        let operands = operands.chunks_exact(operation.operand_bytes(value_bytes));
+        let operand_bytes = operation.operand_bytes(value_bytes);
+        let operands = bytes.chunks_exact(operand_bytes);
         let operands: Vec<_> = operands.map(|operand| Operand::of_one_size(operation, operand)).collect();
-        let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
+        let done = self.with_keys(keys, &mut Vec::new(), |keys| {
+            let (expected, got) = (keys.len() * operand_bytes, bytes.len());
+            if expected != got {
+                let text = format!("{} writes {operation:?} need {expected} B, got {got} B", keys.len());
+                return Err(PyValueError::new_err(text));
+            }
+            py.detach(|| self.operations.exchange(operation, keys, &operands))
+        })?;
         self.check_refusals(operation, &done.outcomes)?;
         let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
-        let returned = if operation.returns_value() { keys.len() } else { 0 };
+        let returned = if operation.returns_value() { done.outcomes.len() } else { 0 };
         let (mut values, mut found) = (vec![0; returned * value_bytes], vec![0; returned]);
         let places = values.chunks_exact_mut(value_bytes).zip(&mut found).enumerate();
         for (index, (place, found)) in places {
@@ -237,9 +259,10 @@ impl Table {
     /// Stores ascending pairs in the empty table, and returns their number.
     fn load(&self, py: Python<'_>, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<u64> {
         let (keys, values) = (copied::<u64>(py, keys)?, copied::<u8>(py, values)?);
-        self.check_sizes(&keys, &values)?;
+        self.check_sizes(keys.len(), &values)?;
         let values: Vec<&[u8]> = values.chunks_exact(self.value_bytes()).collect();
-        py.detach(|| self.operations.load(&keys, &values))
+        let ordered = self.ordered("load")?;
+        py.detach(|| ordered.load(&keys, &values))
     }
 
     // Of tables whose values have any length. Values are bytes objects in lists; the caller has counted them.
@@ -247,11 +270,11 @@ impl Table {
     /// Versions, which are zero for absent keys, and values.
     fn multi_get_values<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<WithValues<'py>> {
         let mut room = self.rooms.take();
-        room.ask(py, keys)?;
-        self.read(py, &mut room)?;
-        let values = room.answers.iter().map(|answer| answer.map(|(value, _)| PyBytes::new(py, value)));
+        self.read(keys, &mut room)?;
+        let answers = &room.found.answers;
+        let values = answers.iter().map(|answer| answer.map(|(value, _)| PyBytes::new(py, value)));
         let values = values.collect();
-        let versions = words(py, room.answers.versions().iter().copied())?;
+        let versions = words(py, answers.versions().iter().copied())?;
         self.rooms.put_back(room);
         Ok((versions, values))
     }
@@ -265,7 +288,8 @@ impl Table {
         limit: usize,
         is_reverse: bool,
     ) -> PyResult<(Bound<'py, PyByteArray>, Vec<Bound<'py, PyBytes>>)> {
-        let columns = py.detach(|| self.operations.scan((first, end), limit, is_reverse))?;
+        let ordered = self.ordered("scan")?;
+        let columns = py.detach(|| ordered.scan((first, end), limit, is_reverse))?;
         let values = columns.any_length().map(|value| PyBytes::new(py, value));
         Ok((words(py, columns.keys.iter().copied())?, values.collect()))
     }
@@ -277,9 +301,10 @@ impl Table {
         which: &str,
         keys: &Bound<'py, PyAny>,
     ) -> PyResult<WithValues<'py>> {
+        let ordered = self.ordered(which)?;
         let which = parse_neighbour(which)?;
         let keys = copied::<u64>(py, keys)?;
-        let found = py.detach(|| self.operations.neighbours(which, &keys))?;
+        let found = py.detach(|| ordered.neighbours(which, &keys))?;
         let values = found.columns.any_length().zip(&found.versions);
         let values = values.map(|(value, version)| (*version != 0).then(|| PyBytes::new(py, value)));
         Ok((words(py, found.columns.keys.iter().copied())?, values.collect()))
@@ -294,18 +319,20 @@ impl Table {
         values: Vec<PyBackedBytes>,
         ttl_ms: Option<u64>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
-        let (operation, keys) = (parse(operation)?, copied::<u64>(py, keys)?);
+        let operation = parse(operation)?;
         let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
         let lifetime = lifetime_of(ttl_ms);
-        let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values, lifetime))?;
+        let outcomes = self.with_keys(keys, &mut Vec::new(), |keys| {
+            py.detach(|| self.operations.write_many(operation, keys, &values, lifetime))
+        })?;
         self.check_refusals(operation, &outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
     }
 
     /// Milliseconds for which the pair of a key stays, all ones: until it is removed. `None` if the key is
     /// absent.
-    fn ttl(&self, py: Python<'_>, key: u64) -> PyResult<Option<u64>> {
-        let lifetime = py.detach(|| self.operations.time_to_live(key))?;
+    fn ttl(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let lifetime = self.with_key(key, |key| py.detach(|| self.operations.time_to_live(key)))?;
         Ok(lifetime.map(|lifetime| match lifetime {
             Lifetime::For(left) => u64::try_from(left.as_millis()).unwrap_or(ENDLESS_MS),
             _ => ENDLESS_MS,
@@ -313,8 +340,9 @@ impl Table {
     }
 
     /// Lets the pair of a key stay so long. False if the key is absent.
-    fn set_ttl(&self, py: Python<'_>, key: u64, ttl_ms: u64) -> PyResult<bool> {
-        py.detach(|| self.operations.set_time_to_live(key, lifetime_of(Some(ttl_ms))))
+    fn set_ttl(&self, py: Python<'_>, key: &Bound<'_, PyAny>, ttl_ms: u64) -> PyResult<bool> {
+        let lifetime = lifetime_of(Some(ttl_ms));
+        self.with_key(key, |key| py.detach(|| self.operations.set_time_to_live(key, lifetime)))
     }
 
     /// Conditional writes of what each key expects or adds, and the value that it brings. The versions of the
@@ -327,13 +355,15 @@ impl Table {
         arguments: Vec<PyBackedBytes>,
         values: Vec<PyBackedBytes>,
     ) -> PyResult<WithValues<'py>> {
-        let (operation, keys) = (parse_conditional(operation)?, copied::<u64>(py, keys)?);
+        let operation = parse_conditional(operation)?;
         let operands = arguments.iter().zip(&values);
         let operands: Vec<_> = operands.map(|(argument, value)| Operand { argument, value }).collect();
-        let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
+        let done = self.with_keys(keys, &mut Vec::new(), |keys| {
+            py.detach(|| self.operations.exchange(operation, keys, &operands))
+        })?;
         self.check_refusals(operation, &done.outcomes)?;
         let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
-        let returned = if operation.returns_value() { keys.len() } else { 0 };
+        let returned = if operation.returns_value() { done.outcomes.len() } else { 0 };
         let old = |index| done.exchanges.old(index).map(|old| PyBytes::new(py, old));
         Ok((versions, (0..returned).map(old).collect()))
     }
@@ -347,7 +377,8 @@ impl Table {
     ) -> PyResult<u64> {
         let keys = copied::<u64>(py, keys)?;
         let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
-        py.detach(|| self.operations.load(&keys, &values))
+        let ordered = self.ordered("load")?;
+        py.detach(|| ordered.load(&keys, &values))
     }
 }
 
@@ -359,9 +390,39 @@ type GotBatch<'py> =
 type WithValues<'py> = (Bound<'py, PyByteArray>, Vec<Option<Bound<'py, PyBytes>>>);
 
 impl Table {
-    /// Gets what a room asks for, without the interpreter's lock.
-    fn read(&self, py: Python<'_>, room: &mut Room) -> PyResult<()> {
-        py.detach(|| room.read(&*self.operations))
+    /// Calls `work` with a key as the table has it.
+    fn with_key<T>(&self, key: &Bound<'_, PyAny>, work: impl FnOnce(Keys<'_>) -> PyResult<T>) -> PyResult<T> {
+        match self.byte_keys {
+            None => work(Keys::Bits(&[key.extract()?])),
+            Some(byte_keys) => byte_keys.with_one(self.name(), key, work),
+        }
+    }
+
+    /// Calls `work` with many keys: words in a buffer, which are copied to `bits`, or a tuple.
+    fn with_keys<T>(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        bits: &mut Vec<u64>,
+        work: impl FnOnce(Keys<'_>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        if let Some(byte_keys) = self.byte_keys {
+            return byte_keys.with_many(self.name(), keys.cast()?, work);
+        }
+        let buffer = PyBuffer::<u64>::get(keys)?;
+        bits.resize(buffer.item_count(), 0);
+        buffer.copy_to_slice(keys.py(), bits)?;
+        work(Keys::Bits(bits))
+    }
+
+    /// Gets keys, without the interpreter's lock.
+    fn read(&self, keys: &Bound<'_, PyAny>, room: &mut Room) -> PyResult<()> {
+        let Room { bits, found } = room;
+        self.with_keys(keys, bits, |wanted| keys.py().detach(|| found.read(&*self.operations, wanted)))
+    }
+
+    /// What an order of keys is needed for, as `what` is.
+    fn ordered(&self, what: &str) -> PyResult<&dyn Ordered> {
+        self.operations.ordered().ok_or_else(|| error::no_order(self.name(), what))
     }
 
     /// Fails as the first of the writes that the server did not take.
@@ -377,14 +438,13 @@ impl Table {
         Err(error::RefusedError::new_err(text))
     }
 
-    fn check_sizes(&self, keys: &[u64], values: &[u8]) -> PyResult<()> {
-        let (expected, got) = (keys.len() * self.value_bytes(), values.len());
+    fn check_sizes(&self, keys: usize, values: &[u8]) -> PyResult<()> {
+        let (expected, got) = (keys * self.value_bytes(), values.len());
         if expected == got {
             return Ok(());
         }
         Err(PyValueError::new_err(format!(
-            "{} keys of table {:?} need {expected} B of values, got {got} B",
-            keys.len(),
+            "{keys} keys of table {:?} need {expected} B of values, got {got} B",
             self.name()
         )))
     }

@@ -3,8 +3,12 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+import farsight
 
 HERE = Path(__file__).resolve().parent
 DOCUMENTS = [HERE.parent / "README.md", HERE.parent.parent.parent / "README.md"]
@@ -13,6 +17,14 @@ DOCUMENTS = [HERE.parent / "README.md", HERE.parent.parent.parent / "README.md"]
 def shown(document: Path) -> list[list[str]]:
     """The lines of each piece of Python."""
     return [piece.strip().splitlines() for piece in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)]
+
+
+def test_keys_of_any_length_are_a_dicts(url: str) -> None:
+    lines = shown(DOCUMENTS[0])[2]
+    names: dict[str, Any] = {"client": farsight.connect(url), "np": np}
+    exec("\n".join(lines), names)
+    assert names["users"].multi_get(["ada@example.org", "nobody"]) == ["Ada Lovelace", None]
+    assert names["visits"][b"ada@example.org"] == 1
 
 
 def run(document: Path, lines: list[str], url: str, table: str) -> None:

@@ -11,6 +11,8 @@ import farsight
 import numpy as np
 import pytest
 
+from random_writes import random_writes
+
 
 def test_bytes_and_texts_of_any_length_come_back(new_table: Any) -> None:
     for kind, values in [
@@ -60,44 +62,11 @@ def test_scans_and_slices_are_in_order(new_table: Any) -> None:
 
 
 def test_random_writes_agree_with_a_dict(new_table: Any) -> None:
-    table, model, chance = new_table(bytes), dict[int, bytes](), random.Random(7)
-    for _ in range(2_000):
-        key, value = chance.randrange(50), chance.randbytes(chance.choice([0, 3, 8, 200, 5_000]))
-        before = model.get(key)
-        match chance.randrange(8):
-            case 0:
-                assert table.insert(key, value) == (before is None)
-                model.setdefault(key, value)
-                continue
-            case 1:
-                assert table.update(key, value) == (before is not None)
-                if before is not None:
-                    model[key] = value
-                continue
-            case 2:
-                assert table.remove(key) == (before is not None)
-                model.pop(key, None)
-                continue
-            case 3:
-                assert table.swap(key, value) == before
-            case 4:
-                version = table.version(key) or 0
-                assert not table.compare_and_set(key, version + 1, b"no")
-                assert table.compare_and_set(key, version, value)
-            case 5:
-                assert not table.compare_and_set_value(key, (before or b"") + b"x", b"no")
-                assert table.compare_and_set_value(key, before or b"", value) == (before is not None)
-                if before is None:
-                    continue
-            case 6:
-                version = table.version(key) or 0
-                assert not table.remove_if(key, version + 1)
-                assert table.remove_if(key, version) == (before is not None)
-                model.pop(key, None)
-                continue
-            case _:
-                table.put(key, value)
-        model[key] = value
+    table, chance = new_table(bytes), random.Random(7)
+    lengths = [0, 3, 8, 200, 5_000]
+    model = random_writes(
+        table, chance, 2_000, lambda: chance.randrange(50), lambda: chance.randbytes(chance.choice(lengths))
+    )
     assert dict(table.items()) == model
 
 

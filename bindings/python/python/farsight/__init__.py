@@ -6,7 +6,8 @@
     roots.put_many(np.arange(1000), np.sqrt(np.arange(1000)))
     values, found = roots.multi_get([4, 9, 5000])
 
-Values of any length are `bytes` or `str`: ``client.create_table("texts", str)``.
+Values of any length are `bytes` or `str`: ``client.create_table("texts", str)``. So are keys of any length, in tables
+without an order: ``client.create_table("users", str, keys=str)``.
 
 `connect` takes the addresses of a pool's memory nodes, too, with commas between. Keys and values travel as numpy
 arrays. Calls release the interpreter's lock; tables may be shared by threads.

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _convert, _native
 from ._table import Table
@@ -20,7 +20,7 @@ class TableInfo(NamedTuple):
     """What the server says of a table."""
 
     name: str
-    #: The type of its keys.
+    #: The type of its keys; ``S``, without a length, if they have any.
     key_dtype: np.dtype[Any]
     #: Bytes of each value; of the longest, if they have any length.
     value_bytes: int
@@ -78,6 +78,7 @@ class Client:
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
         replicas: int | None = None,
+        keys: _convert.ByteKey | None = None,
     ) -> ValuesTable[bytes]: ...
 
     @overload
@@ -94,6 +95,7 @@ class Client:
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
         replicas: int | None = None,
+        keys: _convert.ByteKey | None = None,
     ) -> ValuesTable[str]: ...
 
     @overload
@@ -108,6 +110,7 @@ class Client:
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
         replicas: int | None = None,
+        keys: _convert.ByteKey | None = None,
     ) -> Table: ...
 
     def create_table(
@@ -123,6 +126,7 @@ class Client:
         memory_bytes: int | None = None,
         ack: Literal["durable", "memory"] | None = None,
         replicas: int | None = None,
+        keys: _convert.ByteKey | None = None,
     ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Makes a table, or opens the one that is already defined so.
 
@@ -132,6 +136,10 @@ class Client:
 
         With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default as many
         as the engine has: 16 MiB in ``xstore`` and ``xstore-d``, 16,224 B in ``flexkv``.
+
+        With `bytes` or `str` as `keys`, in place of `key`, keys have any length and no order. The table is of the
+        engine ``flexkv`` then. As it is opened here it takes those keys alone. What is stored is bytes, of `str`
+        its UTF-8. A key and its value have 16,232 B together at most.
 
         With `ttl` pairs of such a table have deadlines, in ``xstore`` and ``xstore-d``. A pair stays so many
         seconds, a float or a timedelta, after its last write; with `math.inf` until it is removed. Its writer may
@@ -146,7 +154,7 @@ class Client:
         `replicas` says how many nodes of a pool have each pair of a table of ``flexkv``: one without it. Each node
         takes the table's memory at once if it is more.
 
-        A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
+        A server's other tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
         writes there for the clients. The ranges never change; they get as many keys of `sample` each, or are of
         one width without one.
@@ -154,8 +162,7 @@ class Client:
         Raises `TableError` for a bad name, for a table of that name with another definition, and for an engine
         that is not to be had here.
         """
-        kind = _convert.key_kind(key)
-        bits = _convert.array(sample, _convert.KEY_DTYPES[kind], "keys of the sample").view(np.uint64)
+        kind, bits = _kind_of(key, keys, sample)
         if value is bytes or value is str:
             if value_bytes_max is not None and not 0 < value_bytes_max < 1 << 32:
                 raise ValueError(f"the longest value has at least 1 B and less than 4 GiB, not {value_bytes_max} B")
@@ -166,7 +173,7 @@ class Client:
                 raise ValueError(f"pairs of a table stay for 1 ms at least, not {ttl!r}")
             sizes = (value_bytes_max or 0, True, default_ms)
             native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack, replicas)
-            return ValuesTable(self, native, value)
+            return ValuesTable(self, native, value, keys)
         if value_bytes_max is not None:
             raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
         if ttl is not None:
@@ -175,22 +182,26 @@ class Client:
         named = _convert.type_name(dtype)
         sizes = (dtype.itemsize, False, None)
         native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack, replicas)
-        return Table(self, native, dtype)
+        return Table(self, native, dtype, keys)
 
     @overload
-    def table(self, name: str, value: type[bytes]) -> ValuesTable[bytes]: ...
+    def table(
+        self, name: str, value: type[bytes], *, keys: _convert.ByteKey | None = None
+    ) -> ValuesTable[bytes]: ...
 
     @overload
-    def table(self, name: str, value: type[str]) -> ValuesTable[str]: ...
+    def table(
+        self, name: str, value: type[str], *, keys: _convert.ByteKey | None = None
+    ) -> ValuesTable[str]: ...
 
     @overload
-    def table(self, name: str, value: DTypeLike | int) -> Table: ...
+    def table(self, name: str, value: DTypeLike | int, *, keys: _convert.ByteKey | None = None) -> Table: ...
 
     @overload
-    def table(self, name: str, value: None = None) -> Any: ...
+    def table(self, name: str, value: None = None, *, keys: _convert.ByteKey | None = None) -> Any: ...
 
     def table(
-        self, name: str, value: DTypeLike | int | None = None
+        self, name: str, value: DTypeLike | int | None = None, *, keys: _convert.ByteKey | None = None
     ) -> Table | ValuesTable[bytes] | ValuesTable[str]:
         """Opens a table, with the type of values that it was made with.
 
@@ -200,18 +211,24 @@ class Client:
 
         Of a table whose values have any length `value` is `bytes`, which opens any such table, or `str`.
 
-        Raises `TableError` if there is none of that name, `TypeError` if its values have another size or type.
+        A table does not know whether its keys of any length are `bytes` or `str`: it takes both, unless `keys`
+        says which.
+
+        Raises `TableError` if there is none of that name, `TypeError` if its keys or values have another size or
+        type.
         """
-        native = self._native.table(name)
+        native = self._native.table(name, None if keys is None else _convert.byte_key_name(keys))
+        if keys is not None and native.kind != "bytes":
+            raise TypeError(f"table {name!r} has keys of {_convert.KEY_DTYPES[native.kind]}, not of {keys.__name__}")
         stored = native.value_type
         if native.has_blocks:
-            return ValuesTable(self, native, _values_of(native, value))
+            return ValuesTable(self, native, _values_of(native, value), keys)
         if value is bytes or value is str:
             raise TypeError(
                 f"table {name!r} has values of {native.value_bytes} B each, {value.__name__} has any length"
             )
         if value is None:
-            return Table(self, native, _convert.stored_dtype(stored, native.value_bytes, name))
+            return Table(self, native, _convert.stored_dtype(stored, native.value_bytes, name), keys)
         dtype = _convert.value_dtype(value)
         if dtype.itemsize != native.value_bytes:
             raise TypeError(
@@ -223,12 +240,12 @@ class Client:
                 f"table {name!r} has values of type {stored!r}, {dtype} is {wanted!r}: their bits would be read as "
                 f"others. Open it without a type, or with {native.value_bytes} as raw bytes"
             )
-        return Table(self, native, dtype)
+        return Table(self, native, dtype, keys)
 
     def tables(self) -> list[TableInfo]:
         """All tables of the server or pool."""
         return [
-            TableInfo(name, _convert.KEY_DTYPES[kind], value_bytes, value_type, any_length)
+            TableInfo(name, _convert.KEY_DTYPES.get(kind, np.dtype(bytes)), value_bytes, value_type, any_length)
             for name, kind, value_bytes, value_type, any_length in self._native.tables()
         ]
 
@@ -310,3 +327,18 @@ def _values_of(native: _native.Table, value: Any) -> Any:
     if native.value_type not in ("", _convert.VALUE_NAMES[str]):
         raise TypeError(f"table {native.name!r} has values of type {native.value_type!r}, not str: open it as bytes")
     return value
+
+
+def _kind_of(
+    key: DTypeLike, keys: _convert.ByteKey | None, sample: ArrayLike
+) -> tuple[_native.NewKind, NDArray[np.uint64]]:
+    """The kind of keys of a new table, and the bits of a sample of them."""
+    if keys is None:
+        kind = _convert.key_kind(key)
+        return kind, _convert.array(sample, _convert.KEY_DTYPES[kind], "keys of the sample").view(np.uint64)
+    named = _convert.byte_key_name(keys)
+    if key is not np.uint64:
+        raise TypeError(f"keys have the type {key} or any length ({named}): say key or keys, not both")
+    if np.size(sample) > 0:
+        raise TypeError(f"keys of {named} have no order, so a sample of them says nothing")
+    return named, np.empty(0, np.uint64)

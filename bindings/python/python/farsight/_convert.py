@@ -11,14 +11,14 @@ import json
 import math
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _native
 
-#: The type of keys of each kind, as numpy has it.
+#: The type of keys of each kind of eight bytes, as numpy has it.
 KEY_DTYPES: dict[_native.Kind, np.dtype[Any]] = {
     "u64": np.dtype(np.uint64),
     "i64": np.dtype(np.int64),
@@ -34,7 +34,22 @@ def key_kind(dtype: DTypeLike) -> _native.Kind:
         if wanted == known:
             return kind
     known_names = ", ".join(str(known) for known in KEY_DTYPES.values())
-    raise TypeError(f"keys cannot be {wanted}; they are one of {known_names}")
+    raise TypeError(
+        f"keys cannot be {wanted}; they are one of {known_names}, or have any length: keys=bytes, keys=str"
+    )
+
+
+#: Keys of any length, as a table is opened for them: `str` stands for its UTF-8.
+ByteKey = type[bytes] | type[str]
+
+
+def byte_key_name(keys: ByteKey) -> Literal["bytes", "str"]:
+    """The name of keys of any length."""
+    if keys is bytes:
+        return "bytes"
+    if keys is str:
+        return "str"
+    raise TypeError(f"keys of any length are bytes or str, not {keys!r}; those of eight bytes are said by key")
 
 
 def value_dtype(value: DTypeLike | int) -> np.dtype[Any]:

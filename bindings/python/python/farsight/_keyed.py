@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _convert, _native
+from . import _convert, _keys, _native
 
 if TYPE_CHECKING:
     from ._client import Client
@@ -23,11 +23,15 @@ NOTHING = np.empty(0, np.uint8)
 class KeyedTable(ABC):
     """An open table. What its values are is its subclass's."""
 
-    def __init__(self, client: Client, native: _native.Table) -> None:
+    def __init__(self, client: Client, native: _native.Table, key: _convert.ByteKey | None) -> None:
         self._client = client
         self._native = native
-        self._key_dtype = _convert.KEY_DTYPES[native.kind]
-        self._keys_are_words = native.kind == "u64"
+        self._key_type = key
+        is_bytes = native.kind == "bytes"
+        self._of_key: _keys.Keys = _keys.ByteKeys(key) if is_bytes else _keys.NumpyKeys(native.kind)
+        # Without a step in between, for they are part of each call.
+        self._key, self._keys = self._of_key.one, self._of_key.many
+        self._key_dtype = self._of_key.dtype
 
     @property
     def name(self) -> str:
@@ -36,7 +40,7 @@ class KeyedTable(ABC):
 
     @property
     def key_dtype(self) -> np.dtype[Any]:
-        """The type of its keys."""
+        """The type of its keys; of keys of any length that of `bytes` or `str`, whichever it is open for."""
         return self._key_dtype
 
     @abstractmethod
@@ -72,12 +76,12 @@ class KeyedTable(ABC):
     ) -> NDArray[Any]:
         """The keys that `scan` finds, without their values: these are not read, however long they are, unless pairs
         have deadlines."""
-        keys = self._native.scan_keys(*self._range(start, stop, limit), reverse)
+        keys = self._native.scan_keys(*self._range("scan_keys", start, stop, limit), reverse)
         return np.frombuffer(keys, self._key_dtype)
 
     def count(self, start: Any = None, stop: Any = None) -> int:
         """How many keys there are from `start` on and below `stop`. It looks at all of them, as `scan_keys` does."""
-        first, end, _ = self._range(start, stop, None)
+        first, end, _ = self._range("count", start, stop, None)
         return self._native.count(first, end)
 
     # Writes of one pair.
@@ -124,6 +128,7 @@ class KeyedTable(ABC):
         if isinstance(key, slice):
             if key.step is not None:
                 raise ValueError("a slice of keys has no step; use scan, with a limit or in reverse")
+            self._native.check_order("slice")
             return self.scan(key.start, key.stop)
         found = self._native.get(self._key(key))
         if found is None:
@@ -143,6 +148,10 @@ class KeyedTable(ABC):
     def __iter__(self) -> Iterator[Any]:
         """Its keys, in their order. They are fetched in pages: each was there at an instant meanwhile, none is
         skipped and none comes twice. It is no snapshot."""
+        self._native.check_order("iteration")
+        return self._each_key()
+
+    def _each_key(self) -> Iterator[Any]:
         keys = self.scan_keys(limit=_PAGE_PAIRS)
         while len(keys):
             yield from keys
@@ -157,15 +166,23 @@ class KeyedTable(ABC):
 
     def values(self) -> Iterator[Any]:
         """Its values, in the order of their keys, as ``iter(table)`` gives those."""
-        for _, values in self._pages():
-            yield from self._scalars(values)
+        return (value for _, values in self._pages() for value in self._scalars(values))
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Its pairs, in key order, as ``iter(table)`` gives the keys."""
-        for keys, values in self._pages():
-            yield from zip(keys, self._scalars(values), strict=True)
+        return (pair for keys, values in self._pages() for pair in zip(keys, self._scalars(values), strict=True))
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(f"table {self.name!r} keeps no count of its keys: if they have an order, count() looks at all")
+
+    def __bool__(self) -> bool:
+        return True
 
     def _pages(self) -> Iterator[tuple[NDArray[Any], Any]]:
+        self._native.check_order("iteration")
+        return self._each_page()
+
+    def _each_page(self) -> Iterator[tuple[NDArray[Any], Any]]:
         keys, values = self.scan(limit=_PAGE_PAIRS)
         while len(keys):
             yield keys, values
@@ -175,19 +192,18 @@ class KeyedTable(ABC):
             first = int(len(keys) > 0 and keys[0] == last)
             keys, values = keys[first:], values[first:]
 
-    # Keys as bits.
+    # What needs an order of keys: `check_order` names it where they have none.
 
-    def _key(self, key: Any) -> int:
-        if self._keys_are_words and type(key) is int and 0 <= key < 1 << 64:
-            return key  # As the rest would say, ten times faster.
-        return int(_convert.scalar(key, self._key_dtype, "the key").view(np.uint64)[0])
+    def _ordered(self, what: str, keys: ArrayLike) -> NDArray[np.uint64]:
+        """Many keys of such an operation."""
+        self._native.check_order(what)
+        wanted = self._keys(keys)
+        assert isinstance(wanted, np.ndarray), "keys with an order have eight bytes"
+        return wanted
 
-    def _keys(self, keys: ArrayLike) -> NDArray[np.uint64]:
-        wanted = _convert.array(keys, self._key_dtype, "keys")
-        return wanted if self._keys_are_words else wanted.view(np.uint64)
-
-    def _range(self, start: Any, stop: Any, limit: int | None) -> tuple[int | None, int | None, int]:
+    def _range(self, what: str, start: Any, stop: Any, limit: int | None) -> tuple[Any, Any, int]:
         """What a scan asks for."""
+        self._native.check_order(what)
         if limit is not None and limit < 0:
             raise ValueError(f"a scan has a limit of at least 0, not {limit}")
         first = None if start is None else self._key(start)

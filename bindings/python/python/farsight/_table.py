@@ -25,6 +25,9 @@ class Table(KeyedTable):
     scalars; the ones with many keys take and return arrays, and are the fast way: a thousand keys at once cost
     little more than ten one by one.
 
+    Keys of tables made with ``keys=bytes`` or ``keys=str`` have any length and no order. Many of them are a list, or
+    whatever else yields them. What needs an order raises `TypeError`.
+
     Values of a table without a type (`dtype` is ``V8``, say) are bytes.
 
     It is used as a dict is: ``table[key]``, ``key in table``, ``del table[key]``, and iteration, in key order.
@@ -32,8 +35,14 @@ class Table(KeyedTable):
     counts. A table that is pickled is opened again by its name, over a connection of its own.
     """
 
-    def __init__(self, client: Client, native: _native.Table, dtype: np.dtype[Any]) -> None:
-        super().__init__(client, native)
+    def __init__(
+        self,
+        client: Client,
+        native: _native.Table,
+        dtype: np.dtype[Any],
+        key: _convert.ByteKey | None = None,
+    ) -> None:
+        super().__init__(client, native, key)
         self._dtype = dtype
         self._is_raw = _convert.is_raw(dtype)
 
@@ -81,7 +90,7 @@ class Table(KeyedTable):
 
         Every pair was there at an instant during the scan, none is skipped and none comes twice.
         """
-        keys, values = self._native.scan(*self._range(start, stop, limit), reverse)
+        keys, values = self._native.scan(*self._range("scan", start, stop, limit), reverse)
         return np.frombuffer(keys, self._key_dtype), np.frombuffer(values, self._dtype)
 
     def floor(self, keys: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
@@ -106,7 +115,7 @@ class Table(KeyedTable):
     def _neighbours(
         self, which: _native.Neighbour, keys: ArrayLike
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        found, values, versions = self._native.neighbours(which, self._keys(keys))
+        found, values, versions = self._native.neighbours(which, self._ordered(which, keys))
         exist = np.frombuffer(versions, np.uint64) != 0
         return np.frombuffer(found, self._key_dtype), np.frombuffer(values, self._dtype), exist
 
@@ -167,7 +176,7 @@ class Table(KeyedTable):
     ) -> NDArray[np.bool_]:
         """`compare_and_set_value` of many pairs: a mask of those that were stored. Raises as `put_many`."""
         wanted, stored = self._pairs(keys, values)
-        compared = self._pairs(keys, expected)[1]
+        compared = self._stored(expected, len(wanted))
         return self._exchange("compare_and_set_value", wanted, self._rows(compared), self._rows(stored))
 
     def remove_if_many(self, keys: ArrayLike, versions: ArrayLike) -> NDArray[np.bool_]:
@@ -198,17 +207,20 @@ class Table(KeyedTable):
 
         Raises `LoadError` for keys out of order and for a table that is not empty.
         """
-        return self._native.load(*self._pairs(keys, values))
+        wanted = self._ordered("load", keys)
+        return self._native.load(wanted, self._stored(values, len(wanted)))
 
     # Columns of other libraries.
 
     def to_pandas(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pd.DataFrame:
         """What `scan` finds as a DataFrame of pandas, whose index are the keys. A structured type has a column a
         field, any other one has the column ``value``."""
+        self._native.check_order("to_pandas")
         return _frames.to_pandas(*self.scan(start, stop, limit=limit))
 
     def to_arrow(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pa.Table:
         """What `scan` finds as a table of pyarrow: the column ``key``, and those of `to_pandas`."""
+        self._native.check_order("to_arrow")
         return _frames.to_arrow(*self.scan(start, stop, limit=limit))
 
     def put_frame(self, frame: pd.DataFrame | pa.Table, *, key: str | None = None) -> None:
@@ -218,10 +230,10 @@ class Table(KeyedTable):
         self.put_many(*_frames.pairs_of(frame, key, self._dtype))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open, (self._client, self.name, self._dtype)
+        return _open, (self._client, self.name, self._dtype, self._key_type)
 
     def __repr__(self) -> str:
-        return f"farsight.Table({self.name!r}, key={self._key_dtype}, value={self._dtype})"
+        return f"farsight.Table({self.name!r}, key={self._of_key.name}, value={self._dtype})"
 
     # Between numpy and bytes.
 
@@ -234,12 +246,15 @@ class Table(KeyedTable):
     def _scalars(self, values: NDArray[Any]) -> Iterator[Any]:
         return (value.tobytes() for value in values) if self._is_raw else iter(values)
 
-    def _pairs(self, keys: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    def _pairs(self, keys: ArrayLike, values: ArrayLike) -> tuple[_native.Keys, NDArray[np.uint8]]:
         wanted = self._keys(keys)
+        return wanted, self._stored(values, len(wanted))
+
+    def _stored(self, values: ArrayLike, count: int) -> NDArray[np.uint8]:
         stored = _convert.array(values, self._dtype, "values")
-        if len(wanted) != len(stored):
-            raise ValueError(f"{len(wanted)} keys and {len(stored)} values")
-        return wanted, stored.view(np.uint8)
+        if len(stored) != count:
+            raise ValueError(f"{count} keys and {len(stored)} values")
+        return stored.view(np.uint8)
 
     def _write_many(self, operation: _native.Write, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
         return changed(self._native.write_many(operation, *self._pairs(keys, values)))
@@ -254,13 +269,13 @@ class Table(KeyedTable):
         return values.reshape(-1, self._dtype.itemsize)
 
     def _exchange(
-        self, operation: _native.Conditional, keys: NDArray[np.uint64], *pieces: NDArray[np.uint8]
+        self, operation: _native.Conditional, keys: _native.Keys, *pieces: NDArray[np.uint8]
     ) -> NDArray[np.bool_]:
         """Conditional writes whose operands are these pieces, side by side: which of them changed something."""
         operands = np.ascontiguousarray(np.concatenate(pieces, axis=1)).reshape(-1)
         return changed(self._native.exchange(operation, keys, operands)[0])
 
 
-def _open(client: Client, name: str, dtype: np.dtype[Any]) -> Table:
+def _open(client: Client, name: str, dtype: np.dtype[Any], key: _convert.ByteKey | None = None) -> Table:
     """A table that was pickled, opened anew."""
-    return client.table(name, dtype)
+    return client.table(name, dtype, keys=key)

@@ -26,14 +26,16 @@ class ValuesTable(KeyedTable, Generic[V]):
     share it.
 
     Values are `bytes`, or `str`, which is stored as UTF-8. Keys are those of `Table`, in arrays where there are
-    many. Many values are a list; `None` stands for the value of an absent key. The operations with many keys are
-    the fast way.
+    many; of any length they are in lists. Many values are a list; `None` stands for the value of an absent key. The
+    operations with many keys are the fast way.
 
     It is used as a dict is, and pickled, as a `Table` is.
     """
 
-    def __init__(self, client: Client, native: _native.Table, value: type[V]) -> None:
-        super().__init__(client, native)
+    def __init__(
+        self, client: Client, native: _native.Table, value: type[V], key: _convert.ByteKey | None = None
+    ) -> None:
+        super().__init__(client, native, key)
         self._type = value
 
     @property
@@ -69,7 +71,7 @@ class ValuesTable(KeyedTable, Generic[V]):
         self, start: Any = None, stop: Any = None, *, limit: int | None = None, reverse: bool = False
     ) -> tuple[NDArray[Any], list[V]]:
         """Keys and values of the pairs from `start` on and below `stop`, as `Table.scan`."""
-        keys, values = self._native.scan_values(*self._range(start, stop, limit), reverse)
+        keys, values = self._native.scan_values(*self._range("scan", start, stop, limit), reverse)
         return np.frombuffer(keys, self._key_dtype), [self._value(value) for value in values]
 
     def floor(self, keys: ArrayLike) -> tuple[NDArray[Any], list[V | None]]:
@@ -92,7 +94,7 @@ class ValuesTable(KeyedTable, Generic[V]):
     def _neighbours(
         self, which: _native.Neighbour, keys: ArrayLike
     ) -> tuple[NDArray[Any], list[V | None]]:
-        found, values = self._native.neighbours_values(which, self._keys(keys))
+        found, values = self._native.neighbours_values(which, self._ordered(which, keys))
         return np.frombuffer(found, self._key_dtype), self._optional(values)
 
     # Writes of many pairs. Each is atomic by itself, all together are not.
@@ -189,7 +191,7 @@ class ValuesTable(KeyedTable, Generic[V]):
     ) -> NDArray[np.bool_]:
         """`compare_and_set_value` of many pairs: a mask of those that were stored. Raises as `put_many`."""
         wanted, stored = self._pairs(keys, values)
-        compared = self._pairs(wanted.view(self._key_dtype), expected)[1]
+        compared = self._stored(expected, len(wanted))
         return changed(self._native.exchange_values("compare_and_set_value", wanted, compared, stored)[0])
 
     def remove_if_many(self, keys: ArrayLike, versions: ArrayLike) -> NDArray[np.bool_]:
@@ -218,16 +220,19 @@ class ValuesTable(KeyedTable, Generic[V]):
 
         Raises `LoadError` for keys out of order and for a table that is not empty.
         """
-        return self._native.load_values(*self._pairs(keys, values))
+        wanted = self._ordered("load", keys)
+        return self._native.load_values(wanted, self._stored(values, len(wanted)))
 
     # Columns of other libraries.
 
     def to_pandas(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pd.DataFrame:
         """What `scan` finds as a DataFrame of pandas: the keys as its index, and the column ``value``."""
+        self._native.check_order("to_pandas")
         return _frames.to_pandas(*self.scan(start, stop, limit=limit))
 
     def to_arrow(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pa.Table:
         """What `scan` finds as a table of pyarrow: the columns ``key`` and ``value``."""
+        self._native.check_order("to_arrow")
         return _frames.to_arrow(*self.scan(start, stop, limit=limit))
 
     def put_frame(self, frame: pd.DataFrame | pa.Table, *, key: str | None = None) -> None:
@@ -237,10 +242,10 @@ class ValuesTable(KeyedTable, Generic[V]):
         self.put_many(keys, values)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open, (self._client, self.name, self._type)
+        return _open, (self._client, self.name, self._type, self._key_type)
 
     def __repr__(self) -> str:
-        return f"farsight.ValuesTable({self.name!r}, key={self._key_dtype}, value={self._type.__name__})"
+        return f"farsight.ValuesTable({self.name!r}, key={self._of_key.name}, value={self._type.__name__})"
 
     # Between Python's values and bytes.
 
@@ -256,14 +261,17 @@ class ValuesTable(KeyedTable, Generic[V]):
     def _optional(self, stored: list[bytes | None]) -> list[V | None]:
         return [None if value is None else self._value(value) for value in stored]
 
-    def _pairs(self, keys: ArrayLike, values: Iterable[V]) -> tuple[NDArray[np.uint64], list[bytes]]:
+    def _pairs(self, keys: ArrayLike, values: Iterable[V]) -> tuple[_native.Keys, list[bytes]]:
         wanted = self._keys(keys)
+        return wanted, self._stored(values, len(wanted))
+
+    def _stored(self, values: Iterable[V], count: int) -> list[bytes]:
         if isinstance(values, (bytes, bytearray, memoryview, str)):
             raise TypeError(f"values are many, in a list, not one {type(values).__name__}")
         stored = [_convert.any_length(value, self._type, "one of the values") for value in values]
-        if len(wanted) != len(stored):
-            raise ValueError(f"{len(wanted)} keys and {len(stored)} values")
-        return wanted, stored
+        if len(stored) != count:
+            raise ValueError(f"{count} keys and {len(stored)} values")
+        return stored
 
     @staticmethod
     def _words(words: ArrayLike, count: int, dtype: str, what: str) -> list[bytes]:
@@ -273,8 +281,10 @@ class ValuesTable(KeyedTable, Generic[V]):
         return [word.tobytes() for word in given]
 
 
-def _open(client: Client, name: str, value: type[Any]) -> ValuesTable[Any]:
+def _open(
+    client: Client, name: str, value: type[Any], key: _convert.ByteKey | None = None
+) -> ValuesTable[Any]:
     """A table that was pickled, opened anew."""
-    table = client.table(name, value)
+    table = client.table(name, value, keys=key)
     assert isinstance(table, ValuesTable), "a table of bytes or str has values of any length"
     return table
