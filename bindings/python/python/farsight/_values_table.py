@@ -258,8 +258,10 @@ class ValuesTable(KeyedTable, Generic[V]):
     def _scalars(self, values: list[V]) -> Iterator[V]:
         return iter(values)
 
-    def _optional(self, stored: list[bytes | None]) -> list[V | None]:
-        return [None if value is None else self._value(value) for value in stored]
+    def _optional(self, stored: list[bytes | None]) -> list[Any]:
+        if self._type is bytes:
+            return stored
+        return [None if value is None else value.decode() for value in stored]
 
     def _pairs(self, keys: ArrayLike, values: Iterable[V]) -> tuple[_native.Keys, list[bytes]]:
         wanted = self._keys(keys)
