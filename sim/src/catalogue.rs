@@ -223,6 +223,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_growth,
     },
     Named {
+        name: "hashed-walks",
+        about: "compute nodes walk over all pairs of a FlexKV table while others write and split it",
+        of_seed: Scenario::hashed_walks,
+    },
+    Named {
         name: "hashed-cached",
         about: "compute nodes keep values of a FlexKV table, which others write, split and remove",
         of_seed: Scenario::hashed_cached,

@@ -1,6 +1,7 @@
 //! One client process of a scenario: random operations through the product's own session, each noted.
 
 mod conditional;
+mod enumerate;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -72,6 +73,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) wave_writes: Option<u64>,
     /// One operation in so many is behind a rest.
     pub(crate) rests_one_in: Option<u64>,
+    /// Of the reads, one in so many is a walk over all pairs.
+    pub(crate) walks_one_in: Option<u64>,
     /// The ways that scans go.
     pub(crate) scan_ways: &'static [Direction],
     /// What caches may take changes, up to so many bytes.
@@ -334,6 +337,8 @@ impl<C: Cluster> Client<C> {
                 self.write(count)
             } else if self.random.below(SCANS_ONE_IN) == 0 && !self.plan.scan_ways.is_empty() {
                 self.scan(count)
+            } else if self.plan.walks_one_in.is_some_and(|one_in| self.random.below(one_in) == 0) {
+                self.enumerate()
             } else {
                 self.read(count)
             };
@@ -530,7 +535,7 @@ impl<C: Cluster> Client<C> {
                 previous = Some(key);
                 let passed = keys.by_ref().take_while(|passed| **passed != key);
                 passed.for_each(|passed| self.note_read(*passed, &asked, None));
-                self.note_read(key, &asked, Some((value, version)));
+                self.note_read(key, &asked, Some((&value, version)));
             }
             pairs += count;
             if count > scan.limit {

@@ -282,6 +282,7 @@ impl Scenario {
             conditional_percent: self.conditional_percent,
             wave_writes: self.wave_writes,
             rests_one_in: self.rests_one_in,
+            walks_one_in: self.walks_one_in,
             scan_ways: self.scan_ways,
             budget_bytes_max: self.budget_bytes_max,
             value_cache: self

@@ -43,6 +43,8 @@ pub struct Scenario {
     pub wave_writes: Option<u64>,
     /// One operation in so many is behind a rest.
     pub rests_one_in: Option<u64>,
+    /// Of the reads, one in so many is a walk over all pairs.
+    pub walks_one_in: Option<u64>,
     /// The ways that scans go.
     pub scan_ways: &'static [Direction],
     /// Keys that may be written, ascending.
@@ -251,6 +253,7 @@ impl Scenario {
             conditional_percent: 0,
             wave_writes: None,
             rests_one_in: None,
+            walks_one_in: None,
             scan_ways: &Direction::ALL,
             versions_left_out: 0,
             parks_one_in: None,

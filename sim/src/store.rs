@@ -1,6 +1,8 @@
 //! Where a scenario's identities become keys of the table, and keys identities: around a client's session.
 
-use farsight_client::{Direction, ReadError, ScanRequest, Session, SessionKey, WriteError};
+use std::borrow::Cow;
+
+use farsight_client::{Direction, PairsCursor, ReadError, ScanRequest, Session, SessionKey, WriteError};
 use farsight_index::{Answers, OldValues, Pairs};
 use farsight_oracles::{EightBytes, Embedding as _, Identity, Strings};
 use farsight_protocol::{KeyKind, WriteOperation, WriteOutcome};
@@ -24,7 +26,7 @@ impl Scan {
 pub(crate) struct Found<'p> {
     /// Whose it is, or the key, if that is nobody's.
     pub(crate) key: Result<Identity, u64>,
-    pub(crate) value: &'p [u8],
+    pub(crate) value: Cow<'p, [u8]>,
     pub(crate) version: u64,
 }
 
@@ -114,9 +116,22 @@ impl Store {
     pub(crate) fn found(&self, index: usize) -> impl Iterator<Item = Found<'_>> {
         self.pairs.scan(index).map(|pair| Found {
             key: self.embedding.identity(&pair.key).ok_or(pair.key),
-            value: pair.value,
+            value: pair.value.into(),
             version: pair.version,
         })
+    }
+
+    /// The next pair of a walk over all of them.
+    pub(crate) fn next_pair(
+        &mut self,
+        cursor: &mut PairsCursor,
+    ) -> Result<Option<Found<'static>>, ReadError> {
+        let pair = cursor.next(&mut self.session)?;
+        Ok(pair.map(|pair| {
+            let key = pair.key.try_into().map_or(u64::MAX, u64::from_le_bytes);
+            let key = self.embedding.identity(&key).ok_or(key);
+            Found { key, value: pair.value.to_vec().into(), version: pair.version }
+        }))
     }
 
     /// Executes writes, one by the call for one. `old_values` has what the operation returns.

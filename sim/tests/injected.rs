@@ -144,6 +144,7 @@ found! {
     a_key_inserted_twice: BucketsNotReadAgain in "hashed" within 20;
     slots_that_were_copied_and_not_sealed: SlotsNotSealed in "hashed-growth" within 100;
     halves_named_before_they_are_written: PublishedBeforeHalves in "hashed-growth" within 500;
+    a_half_that_a_walk_skips: HalfSkipped in "hashed-walks" within 20;
     an_old_directory_trusted: OldDirectoryTrusted in "hashed-growth" within 100;
     a_version_that_comes_again: RemovedVersionForgotten in "hashed" within 200;
     an_address_believed_without_its_slot: SlotNotCompared in "hashed" within 20;

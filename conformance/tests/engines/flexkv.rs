@@ -12,6 +12,8 @@ use farsight_conformance::fabric::slow::Slow;
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric_sim::Weakest;
 
+mod walks;
+
 const TABLE_BYTES: u64 = 64 << 20;
 /// Regions of the simulation keep a history.
 const SIMULATED_TABLE_BYTES: u64 = 16 << 20;
@@ -359,7 +361,7 @@ mod growth {
     use super::*;
 
     /// An index with a group for each partition, and room for splits of a few.
-    const BYTES: u64 = 3 << 20;
+    pub(super) const BYTES: u64 = 3 << 20;
     const PARTITIONS: usize = 2;
     const SUBTABLES: usize = PARTITIONS << HASH_SPLIT_BITS;
     /// Keys of each of the deepest subtables, which have 21 slots: so two of them are more than one holds.
@@ -370,7 +372,7 @@ mod growth {
     const BATCH: usize = 32;
 
     /// As many keys of each of the deepest subtables of some partitions.
-    fn keys(random: &mut SplitMix64) -> Vec<u64> {
+    pub(super) fn keys(random: &mut SplitMix64) -> Vec<u64> {
         let first_partition = random.below((1 << HASH_PARTITION_BITS) - PARTITIONS as u64) as usize;
         let mut of_each = vec![Vec::new(); SUBTABLES];
         let mut missing = SUBTABLES * KEYS_EACH;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{
-    Answers, Counters, Direction, EngineError, OldValues, Ordered, Pairs, ScanRequest, Unfinished, Writes,
+    Answers, Counters, Direction, EngineError, EnumeratedPage, OldValues, Ordered, Pairs, ScanRequest,
+    Unfinished, Writes,
 };
 use farsight_protocol::{TableInfo, WriteOutcome};
 
@@ -83,6 +84,8 @@ pub trait Operations: Send {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Read<()>;
+    /// A page of all pairs, in no order.
+    fn enumerate(&mut self, knows: u64, at: &[u64], page: &mut EnumeratedPage) -> Read<()>;
     /// Writes of one kind.
     fn write(
         &mut self,
@@ -203,6 +206,11 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
+    fn enumerate(&mut self, knows: u64, at: &[u64], page: &mut EnumeratedPage) -> Read<()> {
+        self.engine.enumerate(&mut self.queues, at, page)?;
+        Ok(self.looked(knows, ()))
+    }
+
     fn write(
         &mut self,
         writes: Writes<'_>,
@@ -299,6 +307,10 @@ impl Operations for LetGo {
     }
 
     fn scan_keys(&mut self, _: u64, _: Direction, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
+        Self::failed()
+    }
+
+    fn enumerate(&mut self, _: u64, _: &[u64], _: &mut EnumeratedPage) -> Read<()> {
         Self::failed()
     }
 

@@ -250,7 +250,12 @@ impl Session {
         ReadError::Engine { table, source: Box::new(EngineError::Engine(std::sync::Arc::new(error))) }
     }
 
-    fn time_for_read(&mut self) -> Result<u64, ReadError> {
+    /// What is stored of a value has so few bytes that there is no deadline.
+    pub(crate) fn too_short(&self, got_bytes: usize) -> ReadError {
+        self.without_deadline(NoDeadline { index: 0, got_bytes })
+    }
+
+    pub(crate) fn time_for_read(&mut self) -> Result<u64, ReadError> {
         self.server_time_ms().map_err(|error| self.reopen_for_read(error))
     }
 

@@ -28,6 +28,7 @@ mod fixed_session;
 #[cfg(injected)]
 pub mod injected;
 mod nodes;
+mod pairs_cursor;
 mod pool;
 mod reconnect;
 mod repeat;
@@ -51,6 +52,7 @@ pub use farsight_index::{Access, CacheStats, Direction, EngineError, EngineKind,
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::TableEngine;
 pub use fixed_session::FixedSession;
+pub use pairs_cursor::{PairsCursor, TablePair};
 pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
 pub use session::{Origin, Session};

@@ -18,12 +18,22 @@ const PAGE_PAIRS_MAX: usize = 4096;
 /// Bytes of values with which a page ends, where they have any length.
 const PAGE_BYTES: usize = 1 << 20;
 
+/// What is fetched of pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Those that have not ended, without deadlines.
+    Pairs,
+    /// Keys alone: values stay where they are.
+    Keys,
+    /// All that is stored: a value begins with its deadline, if pairs have one.
+    Stored,
+}
+
 /// The place of a scan between two keys, both included.
 #[derive(Clone, Debug)]
 pub struct ScanCursor {
     direction: Direction,
-    /// Values stay where they are.
-    of_keys: bool,
+    what: What,
     next_from: Option<u64>,
     last: u64,
     page_pairs: usize,
@@ -39,7 +49,7 @@ impl ScanCursor {
     pub fn new(direction: Direction, first: u64, last: u64) -> Self {
         Self {
             direction,
-            of_keys: false,
+            what: What::Pairs,
             next_from: Some(first),
             last,
             page_pairs: FIRST_PAGE_PAIRS,
@@ -52,7 +62,12 @@ impl ScanCursor {
     /// A scan of keys without their values, which are empty then.
     #[must_use]
     pub fn of_keys(direction: Direction, first: u64, last: u64) -> Self {
-        Self { of_keys: true, ..Self::new(direction, first, last) }
+        Self { what: What::Keys, ..Self::new(direction, first, last) }
+    }
+
+    /// A scan of what is stored of pairs, whether their deadlines have passed or not.
+    pub(crate) fn of_stored(direction: Direction, first: u64, last: u64) -> Self {
+        Self { what: What::Stored, ..Self::new(direction, first, last) }
     }
 
     fn is_beyond(&self, key: u64) -> bool {
@@ -65,28 +80,41 @@ impl ScanCursor {
     /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated, unless that is
     /// [`ReadError::ScanCut`] or [`ReadError::ScanMoved`], which stay.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<Pair<'_>>, ReadError> {
+        Ok(self.step(session)?.then(|| self.at_hand()))
+    }
+
+    /// Goes to the next pair; false at the end.
+    pub(crate) fn step(&mut self, session: &mut Session) -> Result<bool, ReadError> {
         if self.at == self.pairs.len() {
-            let Some(from) = self.next_from.filter(|from| !self.is_beyond(*from)) else { return Ok(None) };
+            let Some(from) = self.next_from.filter(|from| !self.is_beyond(*from)) else { return Ok(false) };
             self.fetch(session, from)?;
         }
         let at = self.at;
         if at == self.pairs.len() || self.is_beyond(self.pairs.pair(at).key) {
             self.next_from = None;
             self.at = self.pairs.len();
-            return Ok(None);
+            return Ok(false);
         }
         self.at += 1;
-        Ok(Some(self.pairs.pair(at)))
+        Ok(true)
+    }
+
+    /// The pair to which the last step went.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub(crate) fn at_hand(&self) -> Pair<'_> {
+        self.pairs.pair(self.at - 1)
     }
 
     fn fetch(&mut self, session: &mut Session, from: u64) -> Result<(), ReadError> {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
         self.pairs.bound_bytes(Some(PAGE_BYTES));
-        let fetched = if self.of_keys {
-            session.scan_keys(self.direction, &[request], &mut self.pairs)
-        } else {
-            session.scan_batch(self.direction, &[request], &mut self.pairs)
+        let fetched = match self.what {
+            What::Pairs => session.scan_batch(self.direction, &[request], &mut self.pairs),
+            What::Keys => session.scan_keys(self.direction, &[request], &mut self.pairs),
+            What::Stored => session.scan_stored(self.direction, &[request], &mut self.pairs),
         };
         let fetched = fetched.and_then(|()| self.stay_in_one_table(session));
         if fetched.is_err() {

@@ -303,7 +303,10 @@ impl Session {
 
     /// Runs a read, again if the connection turns out to be lost.
     #[inline]
-    fn read<T>(&mut self, mut run: impl FnMut(&mut dyn Operations, u64) -> Read<T>) -> Result<T, ReadError> {
+    pub(crate) fn read<T>(
+        &mut self,
+        mut run: impl FnMut(&mut dyn Operations, u64) -> Read<T>,
+    ) -> Result<T, ReadError> {
         let mut attempts = 1;
         loop {
             match run(&mut *self.working.engine, self.working.name_changes) {

@@ -100,6 +100,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod all_pairs;
 mod asynchronous;
 mod bulk_load;
 mod client;
@@ -127,6 +128,7 @@ mod value;
 mod readme {}
 
 pub use addresses::Addresses;
+pub use all_pairs::AllPairs;
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Engine, EngineError, Key, NoByteKeys, OldValues, Undecided, Writes, gather,
+    Answers, Counters, Engine, EngineError, EnumeratedPage, Key, NoByteKeys, OldValues, Undecided, Writes,
+    gather,
 };
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
@@ -142,6 +143,15 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
     fn decide_until(&mut self, until: Deadline) -> bool {
         self.session.until.replace(Some(until));
         true
+    }
+
+    fn enumerate(
+        &mut self,
+        queues: &mut [Q],
+        at: &[u64],
+        page: &mut EnumeratedPage,
+    ) -> Result<(), EngineError> {
+        Ok(self.session.enumerate(queues, at, page)?)
     }
 }
 

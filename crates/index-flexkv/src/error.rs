@@ -7,6 +7,8 @@ use farsight_fabric::FabricError;
 use farsight_index::{Key, OwnedKey, Undecided};
 use farsight_layout::hash_index::HASH_SPLIT_BITS;
 
+use crate::EnumerationFault;
+
 /// A failure of one operation. But for [`FlexError::Indeterminate`], a write that ends so changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum FlexError {
@@ -121,6 +123,9 @@ pub enum FlexError {
     /// The write that stood for this one and others of its key failed.
     #[error(transparent)]
     Absorbed(Arc<FlexError>),
+    /// An enumeration cannot go on.
+    #[error(transparent)]
+    Enumeration(#[from] EnumerationFault),
     /// A node refused a request of the operation. What the fabric failed in is [`FlexError::Fabric`].
     #[error("memory for objects: {source}")]
     Call {

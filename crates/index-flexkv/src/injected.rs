@@ -47,6 +47,8 @@ farsight_base::bugs! {
     LEASE_OUTLIVED = "LeaseOutlived";
     /// A split does not wait for leases on what it has sealed.
     SEALED_UNAWAITED = "SealedUnawaited";
+    /// An enumeration goes on with one half of a subtable that was split.
+    HALF_SKIPPED = "HalfSkipped";
     /// The head names an object beside the WRITEs that bring it to the replicas.
     NAMED_BEFORE_REPLICAS = "NamedBeforeReplicas";
 }

@@ -24,6 +24,8 @@
 //! A compute node may keep values, and give them out without a verb ([`values`]). Who replaces one waits
 //! until nobody does so any more ([`closing`]).
 //!
+//! All pairs are found partition by partition, while others write and split ([`enumerate`]).
+//!
 //! What a compute node leaves that ends between any two steps: an object that no slot names, or a slot that
 //! is reserved. Its node finds both, and frees them.
 
@@ -35,6 +37,7 @@ mod closing;
 mod combine;
 mod directory;
 mod engine;
+mod enumerate;
 mod error;
 mod get;
 #[cfg(any(loom, shuttle, injected))]
@@ -58,6 +61,7 @@ mod write;
 
 pub use addresses::Addresses;
 pub use engine::FlexEngine;
+pub use enumerate::EnumerationFault;
 pub use error::FlexError;
 pub use proxied::{ProxyCalls, ProxyFailure};
 pub use session::FlexSession;

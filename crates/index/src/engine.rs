@@ -12,7 +12,7 @@ use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
-use crate::{Answers, Counters, OldValues, Pairs, Unfinished};
+use crate::{Answers, Counters, EnumeratedPage, OldValues, Pairs, Unfinished};
 
 /// Who searches the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +108,26 @@ pub trait Engine<Q: QueuePair>: Send {
     fn decide_until(&mut self, _until: Deadline) -> bool {
         false
     }
+
+    /// Replaces what `page` holds by the pairs at this place of an [enumeration](crate::Enumeration). Only
+    /// engines without order have it: others have scans.
+    ///
+    /// # Errors
+    /// [`EngineError`]; then `page` is undefined.
+    fn enumerate(
+        &mut self,
+        _queues: &mut [Q],
+        _at: &[u64],
+        _page: &mut EnumeratedPage,
+    ) -> Result<(), EngineError> {
+        Err(EngineError::Engine(Arc::new(NoEnumeration)))
+    }
 }
+
+/// An enumeration of an engine that has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the engine of this table enumerates no pairs: scan it")]
+pub struct NoEnumeration;
 
 /// An engine that keeps its keys in order.
 pub trait Ordered<Q: QueuePair>: Engine<Q> {

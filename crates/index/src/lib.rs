@@ -10,6 +10,7 @@ mod conditional;
 mod contention;
 mod counters;
 mod engine;
+mod enumeration;
 mod gather;
 #[cfg(injected)]
 pub mod injected;
@@ -29,9 +30,10 @@ pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_pa
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{
-    Access, CacheStats, Engine, EngineError, NoByteKeys, Ordered, ScanRequest, ValueCache, Writes,
-    leaves_calls_unknown,
+    Access, CacheStats, Engine, EngineError, NoByteKeys, NoEnumeration, Ordered, ScanRequest, ValueCache,
+    Writes, leaves_calls_unknown,
 };
+pub use enumeration::{EnumeratedPage, Enumeration, FoundPair, FoundPairs};
 pub use farsight_protocol::Direction;
 pub use gather::{distinct, gather};
 pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};

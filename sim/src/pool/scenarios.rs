@@ -85,6 +85,8 @@ const RESTS_ONE_IN: u64 = 12;
 const KEYS_OF_GROWTH: usize = 160;
 /// Bytes of the table of such a scenario: its index has room for the splits.
 const HASHED_BYTES_OF_GROWTH: u64 = 8 << 20;
+/// Of the reads, one in so many is a walk over all pairs, which looks at each of the partitions.
+const WALKS_ONE_IN: u64 = 24;
 /// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
 const OPERATIONS: usize = 600;
 
@@ -349,6 +351,17 @@ impl Scenario {
         // An object takes some lines more.
         let shape = |shape: PoolShape| PoolShape { hashed_bytes: shape.hashed_bytes * 4, ..shape };
         Self { pool: of.pool.map(shape), ..of }
+    }
+
+    /// Compute nodes walk over all pairs of FlexKV's index while it is split, as in `hashed-growth`. In a
+    /// part of these, each pair is on two or three nodes.
+    pub(crate) fn hashed_walks(seed: u64) -> Self {
+        let name = "hashed-walks";
+        let of = match seed / 4 % 4 {
+            0 => Self::hashed_replicas(seed),
+            _ => Self::hashed_growth(seed),
+        };
+        Self { name, walks_one_in: Some(WALKS_ONE_IN), ..of }
     }
 
     /// FlexKV's name leads to one table after another, or to none.

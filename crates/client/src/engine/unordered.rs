@@ -5,8 +5,8 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, EngineKind, OldValues, Ordered, Pairs, ScanRequest,
-    Writes,
+    Answers, Counters, Direction, Engine, EngineError, EngineKind, EnumeratedPage, OldValues, Ordered, Pairs,
+    ScanRequest, Writes,
 };
 use farsight_protocol::WriteOutcome;
 
@@ -83,6 +83,15 @@ impl<Q: QueuePair, E: Engine<Q>> Engine<Q> for Unordered<E> {
 
     fn decide_until(&mut self, until: Deadline) -> bool {
         self.engine.decide_until(until)
+    }
+
+    fn enumerate(
+        &mut self,
+        queues: &mut [Q],
+        at: &[u64],
+        page: &mut EnumeratedPage,
+    ) -> Result<(), EngineError> {
+        self.engine.enumerate(queues, at, page)
     }
 }
 

@@ -92,6 +92,18 @@ impl BucketHeader {
         Self { depth: depth + 1, prefix: hash.prefix(depth + 1) & !1 | half as u32 }
     }
 
+    /// So many of the highest bits of their hashes its keys share.
+    #[must_use]
+    pub fn depth(self) -> u32 {
+        self.depth
+    }
+
+    /// Those bits.
+    #[must_use]
+    pub fn prefix(self) -> u32 {
+        self.prefix
+    }
+
     /// Its word.
     #[must_use]
     pub fn word(self) -> u64 {

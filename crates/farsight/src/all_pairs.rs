@@ -1,0 +1,60 @@
+//! All pairs of a table as an iterator.
+
+use std::sync::Arc;
+
+use farsight_client::{EngineError, PairsCursor, ReadError};
+
+use crate::{Entry, Key, Session};
+
+/// All pairs of a table, fetched page by page. Made by [`Session::pairs`].
+#[must_use = "an iterator over pairs reads nothing until it is used"]
+pub struct AllPairs<'s, K> {
+    session: &'s mut Session<K>,
+    /// `None` when it is over: at its end, or after an error.
+    cursor: Option<PairsCursor>,
+}
+
+impl<'s, K: Key> AllPairs<'s, K> {
+    pub(crate) fn new(session: &'s mut Session<K>) -> Self {
+        let cursor = Some(PairsCursor::new(&session.inner));
+        Self { session, cursor }
+    }
+}
+
+impl<K: Key> Iterator for AllPairs<'_, K> {
+    type Item = Result<(K, Entry), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let session = &mut self.session.inner;
+        let next = match self.cursor.as_mut()?.next(session) {
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+            Ok(Some(pair)) => Some(key_of(pair.key, session.table().name()).map(|key| {
+                let entry = Entry { value: pair.value.into(), version: pair.version };
+                (K::decode(key), entry)
+            })),
+        };
+        if !matches!(next, Some(Ok(_))) {
+            self.cursor = None;
+        }
+        next
+    }
+}
+
+/// A key of a table whose keys have 8 B has others.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a key has {got_bytes} B, expected 8 B")]
+struct OtherKey {
+    got_bytes: usize,
+}
+
+/// The integer that stands for a key, of a pair of this table.
+pub(crate) fn key_of(bytes: &[u8], table: &str) -> Result<u64, ReadError> {
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| {
+        let other = OtherKey { got_bytes: bytes.len() };
+        let source = Box::new(EngineError::Engine(Arc::new(other)));
+        ReadError::Engine { table: table.to_owned(), source }
+    })
+}
+
+impl<K: Key> std::iter::FusedIterator for AllPairs<'_, K> {}
