@@ -12,6 +12,7 @@
 
 pub mod canary;
 mod client;
+mod copy;
 pub mod driver;
 #[cfg(test)]
 mod endless_scans;
@@ -63,6 +64,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
     Target { name: "learned", run: learned::run, seeds: learned::seeds },
     Target { name: "log", run: log::run, seeds: log::seeds },
+    Target { name: "copy", run: copy::run, seeds: copy::seeds },
     Target { name: "hash_index", run: hash_index::run, seeds: hash_index::seeds },
     Target { name: "value_block", run: value_block::run, seeds: value_block::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },

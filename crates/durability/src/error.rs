@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::frame::FrameFault;
-use crate::{DATA_FORMAT_VERSION, OLDEST_DATA_FORMAT_VERSION};
+use crate::{COPY_FORMAT_VERSION, CopyFault, DATA_FORMAT_VERSION, OLDEST_DATA_FORMAT_VERSION};
 
 /// Why data cannot be kept, or not be found again.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,26 @@ pub enum DurabilityError {
         file: String,
         /// Its version.
         got: u32,
+    },
+    /// A copy of tables of another version.
+    #[error(
+        "{file} is of version {got} of copies, this program reads {COPY_FORMAT_VERSION}: use the release that wrote it"
+    )]
+    OtherCopyFormat {
+        /// Which file.
+        file: String,
+        /// Its version.
+        got: u32,
+    },
+    /// A file is none of a copy of tables.
+    #[error("{file} is damaged at byte {offset}: {fault}")]
+    NoCopy {
+        /// Which file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        fault: CopyFault,
     },
     /// Something durable is damaged.
     #[error("{file} is damaged at byte {offset}{}: {fault}", of_table(*table))]

@@ -19,6 +19,7 @@ mod archive;
 mod backup;
 mod batch;
 mod catalogue;
+mod copy;
 pub mod disk;
 mod error;
 mod frame;
@@ -42,6 +43,11 @@ pub use backup::{Backup, back_up};
 pub use batch::{RecordBatch, RecoveredRecord};
 pub use catalogue::{
     CATALOGUE_MAGIC, Catalogue, CatalogueTable, DirectoryLife, Membership, PoolNode, SnapshotPiece,
+};
+pub use copy::{
+    COPY_FORMAT_VERSION, CopiedPair, CopiedTable, CopyError, CopyFault, CopyManifest, PairSource,
+    SAMPLE_KEYS_MAX, TABLE_HEADER_BYTES, TABLE_PIECE_BYTES_MAX, TABLE_PIECE_HEADER_BYTES, TableToCopy,
+    begin_copy, finish_copy, read_manifest, read_table, write_table,
 };
 pub use error::DurabilityError;
 pub use frame::{
