@@ -24,6 +24,7 @@ Examples:
   farsight scan prices --from 50           list pairs in key order
   farsight floor prices 4711               find the pair at a key or below it
   farsight load places boundaries          load a table with half a million real keys
+  farsight export /backups/monday          copy tables, whatever their engines
   farsight stats                           see tree, model, memory
   farsight doctor                          see what this machine lacks
 
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Tables(commands::tables::Tables),
     Create(commands::create::Create),
     Load(commands::load::Load),
+    Export(commands::export::Export),
+    Import(commands::import::Import),
     Stats(commands::stats::Stats),
     Dataset(commands::dataset::Dataset),
     Bench(Box<commands::bench::Bench>),
@@ -95,6 +98,8 @@ impl Command {
             Self::Tables(command) => command.run(),
             Self::Create(command) => command.run(),
             Self::Load(command) => command.run(),
+            Self::Export(command) => command.run(),
+            Self::Import(command) => command.run(),
             Self::Stats(command) => command.run(),
             Self::Dataset(command) => command.run(),
             Self::Bench(command) => command.run(),

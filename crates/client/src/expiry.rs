@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use farsight_index::{Answers, Direction, EngineError, NoDeadline, Pairs, ScanRequest};
+use farsight_index::{Answers, Direction, EngineError, NoDeadline, OldValues, Pairs, ScanRequest, Writes};
 use farsight_layout::Deadline;
 use farsight_protocol::{ErrorCode, Expiry, Operand, WriteOperation, WriteOutcome};
 
@@ -129,6 +129,37 @@ impl Session {
         let touched = self.touch(key);
         self.set_lifetime(before)?;
         touched
+    }
+
+    /// Puts pairs that end at their own instants, in milliseconds since 1970 by the servers' time; 0: they do
+    /// not. Otherwise as [`Session::write`].
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`WriteError::NoDeadlines`] for a pair that ends, in a table whose pairs do not.
+    pub fn put_until<'v, K: SessionKey>(
+        &mut self,
+        entries: impl Iterator<Item = (K, u64, &'v [u8])>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        let operation = WriteOperation::Put;
+        let (mut keys, mut values, mut bounds) = (Vec::new(), Vec::new(), vec![0]);
+        outcomes.clear();
+        let has_deadlines = self.expiring.is_some();
+        for (index, (key, ends_at_ms, value)) in entries.enumerate() {
+            self.table().check_operand(operation, index, key.bytes(), value)?;
+            if !has_deadlines && ends_at_ms != Deadline::NEVER.0 {
+                return Err(WriteError::NoDeadlines { table: self.table().name().to_owned() });
+            }
+            if has_deadlines {
+                values.extend(Deadline(ends_at_ms).to_bytes());
+            }
+            values.extend_from_slice(value);
+            keys.push(key);
+            bounds.push(values.len());
+        }
+        let bounds: &[usize] = if self.has_blocks() { &bounds } else { &[] };
+        let writes = Writes { operation, keys: &keys, values: &values, bounds };
+        self.write_all(writes, outcomes, &mut OldValues::default())
     }
 
     /// Writes the value of `key` once more.

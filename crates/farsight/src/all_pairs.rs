@@ -4,35 +4,36 @@ use std::sync::Arc;
 
 use farsight_client::{EngineError, PairsCursor, ReadError};
 
-use crate::{Entry, Key, Session};
+use crate::{Entry, KeyType, Session};
 
 /// All pairs of a table, fetched page by page. Made by [`Session::pairs`].
 #[must_use = "an iterator over pairs reads nothing until it is used"]
-pub struct AllPairs<'s, K> {
+pub struct AllPairs<'s, K: ?Sized> {
     session: &'s mut Session<K>,
     /// `None` when it is over: at its end, or after an error.
     cursor: Option<PairsCursor>,
 }
 
-impl<'s, K: Key> AllPairs<'s, K> {
+impl<'s, K: KeyType + ?Sized> AllPairs<'s, K> {
     pub(crate) fn new(session: &'s mut Session<K>) -> Self {
         let cursor = Some(PairsCursor::new(&session.inner));
         Self { session, cursor }
     }
 }
 
-impl<K: Key> Iterator for AllPairs<'_, K> {
-    type Item = Result<(K, Entry), ReadError>;
+impl<K: KeyType + ?Sized> Iterator for AllPairs<'_, K> {
+    type Item = Result<(K::Owned, Entry), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let session = &mut self.session.inner;
         let next = match self.cursor.as_mut()?.next(session) {
             Ok(None) => None,
             Err(error) => Some(Err(error)),
-            Ok(Some(pair)) => Some(key_of(pair.key, session.table().name()).map(|key| {
-                let entry = Entry { value: pair.value.into(), version: pair.version };
-                (K::decode(key), entry)
-            })),
+            Ok(Some(pair)) => {
+                let key = K::of_stored(pair.key).ok_or_else(|| other_key(pair.key, session.table().name()));
+                let entry = || Entry { value: pair.value.into(), version: pair.version };
+                Some(key.map(|key| (key, entry())))
+            }
         };
         if !matches!(next, Some(Ok(_))) {
             self.cursor = None;
@@ -49,12 +50,13 @@ struct OtherKey {
 }
 
 /// The integer that stands for a key, of a pair of this table.
-pub(crate) fn key_of(bytes: &[u8], table: &str) -> Result<u64, ReadError> {
-    bytes.try_into().map(u64::from_le_bytes).map_err(|_| {
-        let other = OtherKey { got_bytes: bytes.len() };
-        let source = Box::new(EngineError::Engine(Arc::new(other)));
-        ReadError::Engine { table: table.to_owned(), source }
-    })
+pub(crate) fn integer_of(bytes: &[u8], table: &str) -> Result<u64, ReadError> {
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| other_key(bytes, table))
 }
 
-impl<K: Key> std::iter::FusedIterator for AllPairs<'_, K> {}
+fn other_key(bytes: &[u8], table: &str) -> ReadError {
+    let source = EngineError::Engine(Arc::new(OtherKey { got_bytes: bytes.len() }));
+    ReadError::Engine { table: table.to_owned(), source: Box::new(source) }
+}
+
+impl<K: KeyType + ?Sized> std::iter::FusedIterator for AllPairs<'_, K> {}

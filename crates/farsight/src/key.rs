@@ -57,6 +57,10 @@ pub trait KeyType: sealed::Sealed + 'static {
     #[doc(hidden)]
     fn all_encoded<'a, 'k>(keys: &'a [Self::Ref<'k>], scratch: &'a mut Vec<u64>) -> &'a [Self::Encoded<'k>];
 
+    /// The key whose bytes are stored so, if there is one.
+    #[doc(hidden)]
+    fn of_stored(bytes: &[u8]) -> Option<Self::Owned>;
+
     /// The integers of a sample of keys, where an engine has ranges of them.
     #[doc(hidden)]
     fn sample(keys: &[Self::Owned]) -> Vec<u64>;
@@ -82,6 +86,10 @@ impl<K: Key> KeyType for K {
         K::encode_all(keys, scratch)
     }
 
+    fn of_stored(bytes: &[u8]) -> Option<K> {
+        bytes.try_into().ok().map(|word| K::decode(u64::from_le_bytes(word)))
+    }
+
     fn sample(keys: &[K]) -> Vec<u64> {
         keys.iter().map(|key| key.encode()).collect()
     }
@@ -105,6 +113,10 @@ impl KeyType for [u8] {
 
     fn all_encoded<'a, 'k>(keys: &'a [Self::Ref<'k>], _: &'a mut Vec<u64>) -> &'a [Self::Encoded<'k>] {
         keys
+    }
+
+    fn of_stored(bytes: &[u8]) -> Option<Vec<u8>> {
+        Some(bytes.to_vec())
     }
 
     fn sample(_: &[Vec<u8>]) -> Vec<u64> {

@@ -106,6 +106,7 @@ mod bulk_load;
 mod client;
 mod compute_node;
 mod conditional;
+mod copies;
 mod data;
 mod default_socket;
 mod engine;
@@ -134,6 +135,7 @@ pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
 pub use compute_node::{ComputeNode, ComputeNodeError, ComputeNodeOptions};
 pub use conditional::{Added, Exchanges, Swapped};
+pub use copies::{CopiesError, ImportOptions, TableCopied, export_tables, import_tables};
 pub use data::{
     BackupReport, DataRecord, DataReport, DataTable, back_up_data, directory_archive, read_data, restore_data,
 };

@@ -113,6 +113,38 @@ impl<K: KeyType + ?Sized> Session<K> {
         self.inner.multi_get(keys, answers)
     }
 
+    /// All pairs of the table, whatever its engine: in the order of their keys, or in none where the engine
+    /// keeps none. They are fetched page by page while the iterator is used.
+    ///
+    /// A pair whose key is there from begin to end comes exactly once, with a value that it had meanwhile. No
+    /// key comes twice, and each pair that comes was there at an instant between. The iterator ends after the
+    /// first error.
+    ///
+    /// ```
+    /// # use farsight::{EngineKind, Options, Server, TableOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let socket = directory.path().join("example.sock");
+    /// # let server = Server::builder().socket(&socket).table_memory_bytes(64 << 20).start()?;
+    /// # let client = farsight::connect(&server.url().to_string())?;
+    /// let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
+    /// let mut counts = client.create_table_with::<u64>("counts", 8, &options)?.session(Options::default())?;
+    /// for key in [30, 10, 20] {
+    ///     counts.put(key, &key.to_le_bytes())?;
+    /// }
+    /// let mut keys = Vec::new();
+    /// for pair in counts.pairs() {
+    ///     keys.push(pair?.0);
+    /// }
+    /// keys.sort();
+    /// assert_eq!(keys, [10, 20, 30]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pairs(&mut self) -> AllPairs<'_, K> {
+        AllPairs::new(self)
+    }
+
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
     /// change.
     ///
@@ -315,38 +347,6 @@ impl<K: Key> Session<K> {
     /// [`Session::keys`] from the greatest key down.
     pub fn keys_descending(&mut self, range: impl RangeBounds<K>) -> Keys<'_, K> {
         Keys::new(self, Direction::Descending, range)
-    }
-
-    /// All pairs of the table, whatever its engine: in the order of their keys, or in none where the engine
-    /// keeps none. They are fetched page by page while the iterator is used.
-    ///
-    /// A pair whose key is there from begin to end comes exactly once, with a value that it had meanwhile. No
-    /// key comes twice, and each pair that comes was there at an instant between. The iterator ends after the
-    /// first error.
-    ///
-    /// ```
-    /// # use farsight::{EngineKind, Options, Server, TableOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let directory = tempfile::tempdir()?;
-    /// # let socket = directory.path().join("example.sock");
-    /// # let server = Server::builder().socket(&socket).table_memory_bytes(64 << 20).start()?;
-    /// # let client = farsight::connect(&server.url().to_string())?;
-    /// let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
-    /// let mut counts = client.create_table_with::<u64>("counts", 8, &options)?.session(Options::default())?;
-    /// for key in [30, 10, 20] {
-    ///     counts.put(key, &key.to_le_bytes())?;
-    /// }
-    /// let mut keys = Vec::new();
-    /// for pair in counts.pairs() {
-    ///     keys.push(pair?.0);
-    /// }
-    /// keys.sort();
-    /// assert_eq!(keys, [10, 20, 30]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn pairs(&mut self) -> AllPairs<'_, K> {
-        AllPairs::new(self)
     }
 
     /// How many keys of a range there are: each was there at an instant of the call. It looks at all of them,

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod compute_node;
+mod copies;
 mod durability;
 mod durable_pool;
 mod endings;

@@ -156,7 +156,7 @@ impl Session {
         operation.has_value() && self.has_blocks()
     }
 
-    fn write_all<K: SessionKey>(
+    pub(crate) fn write_all<K: SessionKey>(
         &mut self,
         writes: Writes<'_, K>,
         outcomes: &mut Vec<WriteOutcome>,
@@ -210,7 +210,7 @@ impl Session {
 impl Table {
     /// [`WriteError::check_operand`] of this table.
     #[inline]
-    fn check_operand(
+    pub(crate) fn check_operand(
         &self,
         operation: WriteOperation,
         index: usize,
