@@ -201,6 +201,32 @@ fn values_of_any_length_keep_their_deadlines() {
     assert!(error.contains("rolex has values of one size alone"), "{error}");
 }
 
+#[test]
+fn keys_of_any_length_come_back() {
+    let (_directory, place) = place();
+    let (source, target) = (Servers::start(2), Servers::start(1));
+    let names = ["", "k", "ada@example.org", "0x00ff00", &"x".repeat(9_000)].map(str::to_owned);
+    source.ok("shm://", &["create", "users", "--keys", "bytes", "--values", "blocks", "--memory", "16M"]);
+    for (number, name) in names.iter().enumerate() {
+        source.ok("tcp://", &["put", "users", name, &format!("value {number}")]);
+    }
+    source.ok("tcp://", &["export", &place("users")]);
+    assert_eq!(
+        target.ok("shm://", &["import", &place("users"), "--memory", "16M"]),
+        "table users: 5 pairs\n"
+    );
+    let mut get = vec!["get", "users"];
+    get.extend(names.iter().map(String::as_str));
+    assert_eq!(target.ok("shm://", &get), source.ok("shm://", &get));
+    let error = target.fails("tcp://", &["import", &place("users"), "--engine", "xstore", "--as", "other"]);
+    assert!(error.contains("keys of xstore have eight bytes"), "{error}");
+    let table = target.connect().table::<[u8]>("users").expect("the table");
+    let mut session = table.session(Options::default()).expect("a session");
+    let mut keys: Vec<usize> = session.pairs().map(|pair| pair.expect("a pair").0.len()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [0, 1, 3, 15, 9_000]);
+}
+
 /// Keys that nobody touches are in the copy with their value; others with one that they had, or not at all.
 fn export_beside_writers(nodes: usize, engine: &'static EngineKind, over: &str) {
     let (_directory, place) = place();
