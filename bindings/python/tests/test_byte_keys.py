@@ -8,14 +8,14 @@ import random
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import farsight
 import numpy as np
 import pytest
 
-from conftest import Store
+from conftest import Serving, Store
 from random_writes import random_writes
 
 #: Bytes of a key and its value at most.
@@ -43,6 +43,14 @@ VALUES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
     "int64": (np.int64, lambda chance: chance.randrange(-9, 9)),
     "raw": (13, lambda chance: chance.randbytes(12) + b"\0"),
 }
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of these tests' own: statistics look at the whole index of each table, and others want them."""
+    serving = Serving(tmp_path_factory.mktemp("byte-keys"))
+    yield serving.url
+    serving.kill()
 
 
 @pytest.fixture
