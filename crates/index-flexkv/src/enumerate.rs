@@ -14,9 +14,10 @@
 //! and to another session.
 //!
 //! Protocol of a page, of the last of these subtables:
-//! 1. READ its next lines. A slot there is sealed: READ the directory. The subtable has halves: in its place
-//!    go on with both, each from this line on. It has none: a sealed slot says what it said
-//!    ([`crate::look`]).
+//! 1. The directory is known to name its halves: go on with both in its place, each from this line on. Its
+//!    unit may be another subtable's, if it was split before this compute node came. Otherwise READ its next
+//!    lines. A slot there is sealed: READ the directory. The subtable has halves: go on with both. It has
+//!    none: a sealed slot says what it said ([`crate::look`]).
 //! 2. READ the objects of live slots. One whose checksum and generation fit, and whose key belongs to the
 //!    slot, is a pair.
 //! 3. An object does not fit: its memory was used anew since the slot was READ. Begin again at step 1, for
@@ -221,6 +222,10 @@ impl FlexSession {
         // Those before, if any, were of other prefixes.
         page.is_apart = line == 0;
         let subtable = self.subtable_of(slot, shard, (partition, number)).await?;
+        if self.is_known_split(partition, subtable) {
+            place.split();
+            return Ok(());
+        }
         let shape = self.table.shape(shard);
         let (first, lines) = (shape.unit_line(subtable.unit()) + line, shape.buckets().lines());
         let count = PAGE_LINES.min(lines.saturating_sub(line));
@@ -355,15 +360,21 @@ impl FlexSession {
         Some(at)
     }
 
+    /// True if the directory is known to name the halves of a subtable. Its unit may be another one's by now,
+    /// if it was split before this compute node came.
+    fn is_known_split(&self, partition: usize, subtable: Subtable) -> bool {
+        let word = subtable.directory_word();
+        word.is_some_and(|word| self.table.directories().word(partition, word) != 0)
+    }
+
     /// READs the directory. True if the subtable has halves.
     async fn has_halves<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         looked: &Lines,
     ) -> Result<bool, FlexError> {
-        let Some(word) = looked.subtable.directory_word() else { return Ok(false) };
         self.read_directory(slot, looked.shard, looked.partition).await?;
-        Ok(self.table.directories().word(looked.partition, word) != 0)
+        Ok(self.is_known_split(looked.partition, looked.subtable))
     }
 
     /// READs the directory of a partition, and notes what it says.

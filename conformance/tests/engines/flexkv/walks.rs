@@ -159,6 +159,20 @@ fn beside_writers_over_tcp() {
     walks_beside_writers([Tcp::default(), Tcp::default()]);
 }
 
+/// Subtables are split while compute nodes come and leave, so the units of some are used again for others.
+/// Who comes afterwards finds in the directory what was where.
+#[test]
+fn newcomers_read_no_unit_that_is_used_again() {
+    let keys = keys(&mut SplitMix64::fresh());
+    let pool = PoolStore::flexkv([Shm::new()], BYTES);
+    let table = pool.table(8);
+    for (number, some) in keys.chunks(keys.len() / 16).enumerate() {
+        put(&mut table.session(Access::OneSided), some, 0);
+        let written = &keys[..(number + 1) * some.len()];
+        check(walk(&mut table.session(Access::OneSided), || ()), written, &[], 0);
+    }
+}
+
 #[test]
 fn values_have_any_length() {
     let pool = PoolStore::flexkv([Shm::new(), Shm::new()], super::TABLE_BYTES);
