@@ -36,7 +36,7 @@ mod sealed {
         /// Gives it back.
         fn keep_room(session: &mut Session, room: Vec<Self>);
 
-        /// Bytes that the pair's own bytes have before its value; none of a key whose length all keys have.
+        /// Bytes of the key, if keys have any length; 0 of an integer.
         fn bytes(self) -> usize;
     }
 }

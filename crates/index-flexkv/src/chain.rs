@@ -23,7 +23,7 @@
 //! next writer of the slot goes on with step 2. Nobody has to know whether the first one lives: to do a step
 //! twice changes nothing.
 //!
-//! A chain without one of its nodes has the same invariants. No pool goes on without a lost node yet.
+//! A chain without one of its nodes has the same invariants.
 
 use farsight_base::Line;
 use farsight_base::words::bytes_of;
