@@ -71,7 +71,7 @@ fn gets_take_no_processor_of_the_servers() {
     let client = direct::connect(&subject);
     let definition = TableDefinition::new("t", KeyKind::U64, 8);
     let table = client.create_table(definition).expect("a table");
-    let mut session = SessionView::new(table.session(Access::OneSided).expect("a session"));
+    let mut session = SessionView::<u64>::new(table.session(Access::OneSided).expect("a session"));
     let pairs: Vec<(u64, Vec<u8>)> =
         (0..KEYS).step_by(2).map(|key| (key, key.to_le_bytes().to_vec())).collect();
     session.write(WriteOperation::Insert, &pairs);
