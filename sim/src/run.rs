@@ -294,7 +294,8 @@ impl Scenario {
             may_be_full: self.may_be_full,
             has_blocks: self.block_bytes.is_some(),
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
-            unanswered: if self.pool.is_some_and(|shape| shape.proxies > 0) {
+            // With replicas, others carry on what was lost between two of them, whenever they come by.
+            unanswered: if self.pool.is_some_and(|shape| shape.proxies > 0 && shape.replicas == 1) {
                 Unanswered::ReplacesNothingLater
             } else {
                 Unanswered::MayReplaceAnything
