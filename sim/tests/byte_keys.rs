@@ -1,4 +1,5 @@
-//! The journal and its judge over keys that are byte strings: no engine has such keys yet, a reference has.
+//! The journal and its judge over keys that are byte strings, of a reference. FlexKV's are in the scenario
+//! `hashed-strings`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

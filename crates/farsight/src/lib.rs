@@ -55,8 +55,8 @@
 //!   knows any more what became is [`WriteError::Indeterminate`], which says what that means.
 //! - Bytes of a broken or hostile peer end in an error, not in undefined behaviour.
 //!
-//! Values have one size a table, 8 to 256 bytes; keys are [`Key`]s. Tables live in the server's memory and
-//! end with it.
+//! Values have one size a table, 8 to 256 bytes, or any length. Keys are [`Key`]s, or bytes of any length
+//! ([`KeyType`]). Tables live in the server's memory and end with it, unless it has a directory of data.
 //!
 //! # Restarts
 //!

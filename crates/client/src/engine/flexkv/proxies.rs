@@ -289,9 +289,10 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
     fn receive(&self, proxy: usize, reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
         let place = self.routes.borrow().places[proxy].clone();
         let Some(mut link) = self.links.borrow_mut().remove(&place) else {
-            // A call was sent over it.
+            // A call was sent over it, no later than now.
             let reason = "the way to it is gone".to_owned();
-            return Err(ProxyFailure::Unknown(FabricError::Disconnected { peer: place.0, reason }));
+            let gone = FabricError::Disconnected { peer: place.0, reason };
+            return Err(self.failed(self.clock.now(), gone));
         };
         receive(&mut link.queue, reply).map_err(|error| self.failed(link.sent, error))?;
         self.note_time(&mut link, reply);
