@@ -357,9 +357,11 @@ fn doctor_finds_the_server_and_says_what_to_mend() {
     assert_eq!(ended.out.matches("repair: ").count(), warns, "each warning says what repairs it");
     assert_eq!(ended.code, Some(i32::from(warns > 0)));
 
-    let missing = wait(start(program().args(["doctor", "--connect", "shm:///nonexistent/farsight.sock"])));
-    assert_eq!(missing.code, Some(1));
-    assert!(missing.out.contains("repair: mkdir -p /nonexistent\n"), "{missing:?}");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let absent = directory.path().join("absent");
+    let missing = wait(start(program().args(["doctor", "--connect", &url(&absent.join("farsight.sock"))])));
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(missing.out.contains(&format!("repair: mkdir -p {}\n", absent.display())), "{missing:?}");
 }
 
 #[test]
