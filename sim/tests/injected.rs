@@ -154,6 +154,8 @@ found! {
     a_shared_value_replaced_at_once: SharedNotClosed in "hashed-cached" within 20;
     a_closing_that_is_not_counted: ClosingNotCounted in "hashed-cached" within 200;
     a_value_kept_while_its_slot_closes: ClosingKept in "hashed-cached" within 2_000;
+    a_closing_that_the_head_counts: CountedAtHead in "hashed-cached" within 500;
+    a_slot_shared_at_the_tail_alone: SharedAtTail in "hashed-cached" within 500;
     a_kept_value_given_out_behind_its_lease: LeaseOutlived in "hashed-cached" within 200;
     a_split_that_waits_for_no_lease: SealedUnawaited in "hashed-cached" within 2_000;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;

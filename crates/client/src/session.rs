@@ -19,8 +19,6 @@ use farsight_protocol::{TableId, WriteOutcome};
 
 use crate::attached::{Got, LetGo, Operations, Read, Working};
 use crate::expiry::Expiring;
-#[cfg(injected)]
-use crate::injected;
 use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
 use crate::server_time::ServerTime;
 use crate::session_key::SessionKey;

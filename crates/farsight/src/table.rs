@@ -98,7 +98,7 @@ impl<K: KeyType + ?Sized> Table<K> {
     /// value that any process keeps takes some ten milliseconds more. A table that was dropped, or whose name
     /// leads elsewhere, may be read for eight milliseconds more.
     ///
-    /// False if nothing of this table is kept, whatever is said: FlexKV's tables without replicas alone are.
+    /// False if nothing of this table is kept, whatever is said: values of FlexKV's tables alone are.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -23,10 +23,14 @@
 //!
 //! Clocks need not agree, but run at about one rate: a writer waits for a quarter more than a lease lasts.
 //!
-//! Tables with replicas share nothing.
+//! With replicas, slots become shared and closing by changes of their chain ([`crate::chain`]). Counters are
+//! those of the tail, where leases and slots are READ. A closing is counted when the tail has it, so all of
+//! the above is so of the tail's slot. When the tail is lost, nobody believes what he read there, kept values
+//! included, before the pool goes on with another one. Who connects again keeps nothing yet.
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
+use farsight_index::Key;
 use farsight_layout::hash_index::{Candidate, Sharing};
 
 use crate::chain::SWAP_VERB;
@@ -43,7 +47,7 @@ impl FlexSession {
     pub(crate) async fn close<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        of: KeyLines,
+        (key, of): (Key<'_>, KeyLines),
         looked: Looked,
     ) -> Result<Option<Looked>, FlexError> {
         let Looked::Present { found, version } = looked else { return Ok(Some(looked)) };
@@ -56,17 +60,12 @@ impl FlexSession {
             Sharing::Unshared => return Ok(Some(looked)),
             Sharing::Closing => {}
             Sharing::Shared => {
-                let (head, words) = (self.table.head(of.shard), [found, closing].map(|word| word.live().0));
-                slot.post_compare_swap(
-                    head.node,
-                    SWAP_VERB,
-                    head.slot_address(found.place),
-                    words[0],
-                    words[1],
-                );
-                slot.completed().await;
-                // Whatever became of it, no pair has changed.
-                if !words.contains(&slot.take_word(head.node, SWAP_VERB)?) {
+                let change = (found.live(), closing.live());
+                let at_head = self.swap_head(slot, (key, of), found.place, change).await;
+                let at_head = at_head.map_err(FlexError::unchanged)?;
+                let followed = self.follow(slot, (key, of), found.place, change, at_head).await;
+                // Somebody else may have closed it.
+                if !followed.map_err(FlexError::unchanged)? && at_head != change.1 {
                     return Ok(None);
                 }
             }
@@ -82,17 +81,19 @@ impl FlexSession {
         slot: &PoolSlot<'_, '_, Q>,
         of: KeyLines,
     ) -> Result<(), FlexError> {
-        let (head, shape) = (self.table.head(of.shard), self.table.shape(of.shard));
+        let (tail, shape) = (self.table.tail(of.shard), self.table.shape(of.shard));
+        #[cfg(injected)]
+        let tail = if injected::COUNTED_AT_HEAD.is_injected() { self.table.head(of.shard) } else { tail };
         #[cfg(injected)]
         if injected::CLOSING_NOT_COUNTED.is_injected() {
             slot.pause(LEASES_OVER).await;
             return Ok(());
         }
-        let mut counter = head.index_address(shape.closings_line());
+        let mut counter = tail.index_address(shape.closings_line());
         counter.offset_bytes += shape.closings_counter(of.hash.partition()) as u64 * 8;
-        slot.post_fetch_add(head.node, SWAP_VERB, counter, 1);
+        slot.post_fetch_add(tail.node, SWAP_VERB, counter, 1);
         slot.completed().await;
-        slot.take_word(head.node, SWAP_VERB)?;
+        slot.take_word(tail.node, SWAP_VERB)?;
         self.count(|counters| counters.closings += 1);
         // The clock is looked at behind the addition: every lease that did not see it began before.
         slot.pause(LEASES_OVER).await;

@@ -160,6 +160,14 @@ impl FlexError {
         }
     }
 
+    /// What it means if the compare-and-swap that failed would have changed no pair.
+    pub(crate) fn unchanged(self) -> Self {
+        match self {
+            Self::Indeterminate { source, .. } => Self::Fabric(source),
+            error => error,
+        }
+    }
+
     /// What a failed compare-and-swap means to the write of `key`.
     pub(crate) fn of_swap(key: Key<'_>, source: FabricError) -> Self {
         match source {

@@ -6,14 +6,14 @@
 //! Protocol:
 //! 1. Answer by a kept value, while its lease holds ([`crate::values`]). Look the other keys' addresses up.
 //! 2. Of a key with an address READ the slot's line and the object, of any other one both buckets. Beside
-//!    that READ the counters of nodes whose leases are over, if one of these keys is shared.
+//!    that READ the counters of shards whose leases are over, if one of these keys is shared.
 //! 3. A slot has the remembered word: its object answers. It names another object that may be the key's, or
 //!    exactly one slot of the buckets does: READ that object. No slot of the buckets does: the key is absent.
 //!    That slot is shared: keep the value. It is not, and the key is read often: compare the slot with its
-//!    word, and swap it for the same, shared.
+//!    word, and swap it for the same, shared. With replicas that begins a [change](crate::chain).
 //! 4. An object is the key's, of its slot's generation: it answers.
-//! 5. Look up what is left: keys with several candidates or in sealed buckets, or an object that was used
-//!    anew meanwhile.
+//! 5. End those changes. Look up what is left: keys with several candidates or in sealed buckets, or an
+//!    object that was used anew meanwhile.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,16 +27,18 @@ use farsight_layout::hash_index::{
 };
 
 use crate::addresses::Address;
+use crate::chain::Change;
 #[cfg(injected)]
 use crate::injected;
 use crate::look::{Buckets, Looked, Object, identify, value_of};
+use crate::session::VERBS_A_WRITE;
 use crate::table::KeyLines;
 use crate::values::Store;
 use crate::{FlexError, FlexSession};
 
 /// GETs side by side.
 const GETS: usize = 64;
-/// The slot of a READ of a node's counters, behind those of keys.
+/// The slot of a READ of a shard's counters, behind those of keys.
 const CLOSINGS_SLOT: Slot = 2 * GETS;
 
 /// What a key waits for.
@@ -52,6 +54,8 @@ enum Awaited {
     Object(Candidate),
     /// Its slot, which has this word and shall be shared. It is answered.
     Shared(Address),
+    /// The replicas behind the head, which had this word when it was to be shared. It is answered.
+    Carried(Address, HashSlot),
     /// A look on its own.
     Look,
 }
@@ -114,9 +118,7 @@ impl FlexSession {
         }
         self.count(|counters| counters.gets += keys.len() as u64);
         let until = self.believed_until(queues[0].now())?;
-        // Replicas follow one after the other: none of them has a slot to be closed for all.
-        let store = self.values.store().filter(|_| !self.table.has_replicas());
-        let mut answering = Answering { answers, fixed_bytes, store };
+        let mut answering = Answering { answers, fixed_bytes, store: self.values.store() };
         let mut staged = self.buffers.staged.lend();
         for (number, keys) in keys.chunks(GETS).enumerate() {
             let first = number * GETS;
@@ -135,6 +137,9 @@ impl FlexSession {
             self.take_looks(queues, (first, keys), &mut staged, &mut answering)?;
             ring(queues)?;
             self.take_objects(queues, (first, keys), &mut staged, &mut answering)?;
+            if answering.store.is_some() {
+                self.end_sharing(queues, keys, &staged)?;
+            }
             self.look_rest(queues, (first, keys), &staged, &mut answering)?;
         }
         self.check_believed(until, queues[0].now())
@@ -164,7 +169,7 @@ impl FlexSession {
         let mut hits = 0;
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
             let of = staged.of;
-            let lease = self.values.lease(self.table.tail(of.shard).node);
+            let lease = self.values.lease(of.shard);
             let holds = lease.holds(now);
             staged.closings =
                 lease.closings(self.table.shape(of.shard).closings_counter(of.hash.partition()));
@@ -184,14 +189,14 @@ impl FlexSession {
     }
 
     /// Posts what says where the keys are. Where values are kept, it posts READs of counters, too: of the
-    /// nodes that it returns, by their bits.
+    /// shards that it returns, by their bits, one a node.
     fn post_looks<Q: QueuePair>(
         &self,
         queues: &mut [Q],
         staged: &mut [StagedGet],
         keeping: Option<MonotonicNs>,
     ) -> u64 {
-        let mut renewed = 0;
+        let (mut renewed, mut nodes) = (0_u64, 0_u64);
         for (index, staged) in staged.iter_mut().enumerate() {
             if matches!(staged.awaited, Awaited::Nothing) {
                 continue;
@@ -211,12 +216,12 @@ impl FlexSession {
             queue.post_read(first, tail.index_address(address.place.line), 1, ReadMode::Plain);
             queue.post_read(second, at, candidate.object.place.lines.into(), ReadMode::Plain);
             staged.awaited = Awaited::Recalled(address, candidate);
-            let is_over = |now| !self.values.lease(tail.node).holds(now);
+            let is_over = |now| !self.values.lease(of.shard).holds(now);
             if candidate.sharing == Sharing::Shared
-                && renewed >> tail.node & 1 == 0
+                && nodes >> tail.node & 1 == 0
                 && keeping.is_some_and(is_over)
             {
-                renewed |= 1 << tail.node;
+                (renewed, nodes) = (renewed | 1 << of.shard, nodes | 1 << tail.node);
                 let from = tail.index_address(self.table.shape(of.shard).closings_line());
                 queue.post_read(CLOSINGS_SLOT, from, CLOSINGS_LINES, ReadMode::Plain);
             }
@@ -231,10 +236,10 @@ impl FlexSession {
         now: MonotonicNs,
         renewed: u64,
     ) -> Result<(), FlexError> {
-        for (node, queue) in queues.iter_mut().enumerate().filter(|(node, _)| renewed >> node & 1 == 1) {
+        for shard in (0..self.table.shards()).filter(|shard| renewed >> shard & 1 == 1) {
             let mut lines = [Line::ZERO; CLOSINGS_LINES];
-            queue.take_read(CLOSINGS_SLOT, &mut lines)?;
-            self.values.lease(node).renew(now, &lines);
+            queues[self.table.tail(shard).node].take_read(CLOSINGS_SLOT, &mut lines)?;
+            self.values.lease(shard).renew(now, &lines);
         }
         Ok(())
     }
@@ -260,11 +265,14 @@ impl FlexSession {
                 answered => answered,
             };
             if let Awaited::Shared(address) = staged.awaited {
-                let [before, after] =
-                    [Sharing::Unshared, Sharing::Shared].map(|sharing| in_(address, sharing));
-                queue.post_compare_swap(slots(index)[0], tail.slot_address(address.place), before.0, after.0);
+                let ((before, after), at) = (to_shared(address), self.table.head(of.shard));
+                #[cfg(injected)]
+                let at = if injected::SHARED_AT_TAIL.is_injected() { tail } else { at };
+                let place = at.slot_address(address.place);
+                queues[at.node].post_compare_swap(slots(index)[0], place, before.0, after.0);
             }
             let Awaited::Object(Candidate { object, .. }) = staged.awaited else { continue };
+            let queue = &mut queues[tail.node];
             if self.table.has_object(of.shard, object.place) {
                 let at = tail.object_address(object.place);
                 queue.post_read(slots(index)[0], at, object.place.lines.into(), ReadMode::Plain);
@@ -357,17 +365,19 @@ impl FlexSession {
     ) -> Result<(), FlexError> {
         let mut object = self.object_buffer();
         for (index, (key, staged)) in keys.iter().zip(staged).enumerate() {
-            let queue = &mut queues[self.table.tail(staged.of.shard).node];
             if let Awaited::Shared(address) = staged.awaited {
-                let found = HashSlot(queue.take_word(slots(index)[0])?);
-                // It is shared by now, or others have it already, or they have closed it.
-                let word = if found == address.word { in_(address, Sharing::Shared) } else { found };
-                if word.is_alike(address.word) {
-                    self.remember(staged.of, address.place, word, address.version);
-                }
-                staged.awaited = Awaited::Nothing;
+                let at = self.table.head(staged.of.shard);
+                #[cfg(injected)]
+                let at = if injected::SHARED_AT_TAIL.is_injected() {
+                    self.table.tail(staged.of.shard)
+                } else {
+                    at
+                };
+                let found = HashSlot(queues[at.node].take_word(slots(index)[0])?);
+                staged.awaited = self.note_shared(staged.of, address, found);
             }
             let Awaited::Object(candidate) = staged.awaited else { continue };
+            let queue = &mut queues[self.table.tail(staged.of.shard).node];
             let lines = take_object(queue, slots(index)[0], candidate, &mut object)?;
             staged.awaited = match identify(*key, candidate.object.place.generation, lines) {
                 Object::OfKey(version) => {
@@ -379,6 +389,38 @@ impl FlexSession {
             };
         }
         Ok(())
+    }
+
+    /// What is to be done yet of a key whose slot was to be shared. Its head's word was `found`.
+    fn note_shared(&self, of: KeyLines, address: Address, found: HashSlot) -> Awaited {
+        // It is shared by now, or others have it already, or they have closed it.
+        let word = if found == address.word { to_shared(address).1 } else { found };
+        if word.is_alike(address.word) {
+            self.remember(of, address.place, word, address.version);
+        }
+        let is_replicated = self.table.is_replicated(of.shard);
+        #[cfg(injected)]
+        let is_replicated = is_replicated && !injected::SHARED_AT_TAIL.is_injected();
+        if is_replicated { Awaited::Carried(address, found) } else { Awaited::Nothing }
+    }
+
+    /// Has the replicas behind heads follow that have shared slots.
+    fn end_sharing<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        keys: &[Key<'_>],
+        staged: &[StagedGet],
+    ) -> Result<(), FlexError> {
+        let mut begun = self.buffers.rest.lend();
+        begun.clear();
+        begun.extend((0..keys.len()).filter(|index| matches!(staged[*index].awaited, Awaited::Carried(..))));
+        self.run(queues, Q::SLOTS / VERBS_A_WRITE, begun.iter().copied(), &async |slot, index: usize| {
+            let StagedGet { of, awaited: Awaited::Carried(address, found), .. } = staged[index] else {
+                return Ok(());
+            };
+            let followed = self.follow(&slot, (keys[index], of), address.place, to_shared(address), found);
+            followed.await.map(drop).map_err(FlexError::unchanged)
+        })
     }
 
     /// Looks up the keys that are left, side by side.
@@ -413,12 +455,13 @@ pub(crate) fn ring<Q: QueuePair>(queues: &mut [Q]) -> Result<(), FabricError> {
     queues.iter_mut().map(Q::drain).fold(rung, Result::and)
 }
 
-/// The word of an address, so shared.
-fn in_(address: Address, sharing: Sharing) -> HashSlot {
-    match address.word.state() {
-        SlotState::Live(object) => HashSlot::live_in(object, sharing),
+/// The change of a slot that is to be shared.
+fn to_shared(address: Address) -> Change {
+    let after = match address.word.state() {
+        SlotState::Live(object) => HashSlot::live_in(object, Sharing::Shared),
         _ => address.word,
-    }
+    };
+    (address.word, after)
 }
 
 /// The word of a slot whose line was READ.

@@ -41,6 +41,10 @@ farsight_base::bugs! {
     SHARED_NOT_CLOSED = "SharedNotClosed";
     /// A writer that has closed a slot does not count that.
     CLOSING_NOT_COUNTED = "ClosingNotCounted";
+    /// A writer that has closed a slot counts that at the head of the slot's chain.
+    COUNTED_AT_HEAD = "CountedAtHead";
+    /// A reader shares a slot at the tail of its chain alone.
+    SHARED_AT_TAIL = "SharedAtTail";
     /// A value whose slot is closing begins to be kept.
     CLOSING_KEPT = "ClosingKept";
     /// Kept values are given out when the lease is over.

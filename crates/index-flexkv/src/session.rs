@@ -21,8 +21,8 @@ use crate::versions::Versions;
 use crate::write::Write;
 use crate::{Addresses, FlexError, FlexTable, ObjectCalls, ProxyCalls, Stock, Values};
 
-/// Verbs of a write's, of which a split has more to do at once the more there are.
-const VERBS_A_WRITE: usize = 8;
+/// Verbs of a write, or of another change of a slot. A split has more to do at once the more there are.
+pub(crate) const VERBS_A_WRITE: usize = 8;
 /// Writes side by side at most: over TCP a queue pair has room for more, and each round trip is long.
 const WRITES_MAX: usize = 128;
 

@@ -208,15 +208,10 @@ impl FlexTable {
         self.shards.iter().any(|shard| shard.chain.len() > 1 || shard.is_shortened)
     }
 
-    /// Nodes that are there: as many as a session has queue pairs.
-    fn nodes(&self) -> usize {
-        self.shards.iter().flat_map(|shard| &shard.chain).map(|at| at.node + 1).max().unwrap_or(0)
-    }
-
     /// What a compute node keeps of its values: nothing yet.
     #[must_use]
     pub fn no_values(&self) -> Values {
-        Values::new(self.nodes(), self.values)
+        Values::new(self.shards(), self.values)
     }
 
     /// True if pairs of a shard are on several nodes.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a kept value was its key's when its slot was READ, and the slot was shared. Beside it stands a
 //! number that its partition's counter had reached before that READ. It is given out at a moment at which the
-//! lease on its node holds, if the lease's READ found the counter at that number. Nobody has replaced or
+//! lease on its shard holds, if the lease's READ found the counter at that number. Nobody has replaced or
 //! removed it by then: [`crate::closing`] says why.
 //!
 //! Leases and values are of all sessions of the compute node, whose queue pairs have one clock.
@@ -46,14 +46,15 @@ const USUAL_VALUE_BYTES: usize = 128;
 
 /// What the sessions of a compute node keep of a table's values.
 pub struct Values {
-    /// By node, in the order of queue pairs.
+    /// By shard.
     leases: Box<[Lease]>,
     is_on: AtomicBool,
     store: Mutex<Option<Arc<Store>>>,
     kind: ValueKind,
 }
 
-/// What is known of one node's closings, and until when nothing that is kept ends without a further one.
+/// What is known of a shard's closings, at its tail, and until when nothing that is kept ends without a
+/// further one.
 pub(crate) struct Lease<const COUNTERS: usize = CLOSINGS> {
     /// A moment of the process's clock, in nanoseconds.
     until_ns: AtomicU64,
@@ -94,9 +95,9 @@ struct Kept {
 }
 
 impl Values {
-    /// Nothing of a table with such values on so many nodes.
-    pub(crate) fn new(nodes: usize, kind: ValueKind) -> Self {
-        let leases = (0..nodes).map(|_| Lease::default()).collect();
+    /// Nothing of a table with such values in so many shards.
+    pub(crate) fn new(shards: usize, kind: ValueKind) -> Self {
+        let leases = (0..shards).map(|_| Lease::default()).collect();
         Self { leases, is_on: AtomicBool::new(false), store: Mutex::new(None), kind }
     }
 
@@ -132,9 +133,9 @@ impl Values {
         self.current().clone()
     }
 
-    /// The lease on a node.
-    pub(crate) fn lease(&self, node: usize) -> &Lease {
-        &self.leases[node]
+    /// The lease on a shard.
+    pub(crate) fn lease(&self, shard: usize) -> &Lease {
+        &self.leases[shard]
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Store>>> {

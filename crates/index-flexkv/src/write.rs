@@ -162,7 +162,7 @@ impl FlexSession {
             Decision::Leave(outcome) => return Ok(Attempt::Done(outcome)),
             decision => decision,
         };
-        let Some(looked) = self.close(slot, of, looked).await? else { return Ok(Attempt::Again) };
+        let Some(looked) = self.close(slot, (key, of), looked).await? else { return Ok(Attempt::Again) };
         let Decision::Store(value) = decision else {
             let Looked::Present { found, version } = looked else {
                 unreachable!("a key that is absent is not removed")

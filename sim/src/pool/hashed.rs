@@ -249,7 +249,7 @@ impl<'m> Replica<'m> {
     }
 
     /// Checks that it has what the head has, but for what nobody has to settle: what somebody was inserting,
-    /// or sealing, who has ended.
+    /// sealing, sharing or closing, who has ended.
     fn check_behind(&self, head: &Self) -> Result<(), String> {
         let words_of = |of: Subtable| {
             let first_line = self.shape.unit_line(of.unit());
@@ -264,6 +264,7 @@ impl<'m> Replica<'m> {
             let may_differ = match (own.state(), at_head.state()) {
                 (SlotState::Reserved(_), _) => false,
                 (SlotState::Unused, SlotState::Reserved(_) | SlotState::Live(_)) => true,
+                _ if own.is_alike(at_head) => (own.sharing() as u8) < at_head.sharing() as u8,
                 _ => own.sealed() == at_head,
             };
             if own != at_head && !may_differ {

@@ -253,7 +253,7 @@ impl Scenario {
     }
 
     /// Compute nodes keep values of few keys, under all that strikes compute nodes. In a part of these, most
-    /// writes are conditional, the index is split, or compute nodes serve.
+    /// writes are conditional, the index is split, compute nodes serve, or each pair is on several nodes.
     pub(crate) fn hashed_cached(seed: u64) -> Self {
         let name = "hashed-cached";
         let special: &[Choice] =
@@ -271,8 +271,12 @@ impl Scenario {
         let proxies = usize::from(random.below(6) == 0);
         let reads_a_write = Some([0, 1, 2, 8][random.below(4) as usize]);
         let writes_percent = [5, 20, 40][random.below(3) as usize];
+        let replicas = 1 + random.below(3) as usize;
         let shape = |shape: PoolShape| PoolShape {
-            hashed_bytes: if is_split { HASHED_BYTES_OF_GROWTH } else { shape.hashed_bytes },
+            memory_nodes: shape.memory_nodes.max(replicas),
+            hashed_bytes: if is_split { HASHED_BYTES_OF_GROWTH } else { shape.hashed_bytes }
+                * replicas as u64,
+            replicas,
             proxies,
             reads_a_write,
             ..shape
@@ -310,7 +314,8 @@ impl Scenario {
     }
 
     /// A pool of three or four nodes that have each pair twice at least loses one of them: at once, or its
-    /// processor while its card goes on. Now and then a compute node dies, too.
+    /// processor while its card goes on. Now and then a compute node dies, too. In a part of these compute
+    /// nodes keep values.
     pub(crate) fn hashed_losses(seed: u64) -> Self {
         let name = "hashed-losses";
         let of = match seed % 3 {
@@ -321,9 +326,10 @@ impl Scenario {
         let mut random = SplitMix64::new(seed ^ 0x6c6f_7374);
         let memory_nodes = 3 + random.below(2) as usize;
         let replicas = 2 + random.below(2) as usize;
+        let reads_a_write = [None, None, Some(0), Some(2)][random.below(4) as usize];
         let shape = |shape: PoolShape| {
             let hashed_bytes = shape.hashed_bytes * replicas as u64;
-            PoolShape { memory_nodes, hashed_bytes, replicas, loses_node: true, ..shape }
+            PoolShape { memory_nodes, hashed_bytes, replicas, reads_a_write, loses_node: true, ..shape }
         };
         Self { pool: of.pool.map(shape), seed, hot_keys: of.hot_keys.min(8), ..of }
     }

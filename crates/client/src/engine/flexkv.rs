@@ -96,9 +96,6 @@ impl<C: Connection> Sharing<C> for SharedStock<C> {
     }
 
     fn set_value_cache(&self, cache: ValueCache) -> bool {
-        if self.table.has_replicas() {
-            return false;
-        }
         self.values.set(cache);
         true
     }
