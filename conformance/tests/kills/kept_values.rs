@@ -1,7 +1,7 @@
 //! Compute nodes that keep values, killed and stopped at any moment while another one writes them.
 //!
 //! Nobody sees a value that was replaced before it asked, wherever it was stopped meanwhile. Nobody who is
-//! stopped or dead holds a writer up.
+//! stopped or dead holds a writer up. Both are so also when a pool with replicas loses a memory node.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use farsight_oracles::Identity;
 use rustix::process::Signal;
 
 use crate::client::{read_word, write_word};
+use crate::lost_nodes::{NODES, start_replicated};
 use crate::pool::{TABLE, VALUE_BYTES, connect};
 
 /// Keys, whose writes that were acknowledged stand in the first words of the file.
@@ -74,10 +75,23 @@ struct Writer {
 }
 
 impl Writer {
+    /// A writer that has written each key, and the file's path.
+    fn new(session: Session<u64>, directory: &Directory, random: &mut SplitMix64) -> (Self, PathBuf) {
+        let path = directory.file("words");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        file.set_len(FILE_WORDS * 8).expect("room");
+        let mut writer = Self { session, file, sequence: 0, random: SplitMix64::new(random.next_u64()) };
+        (0..KEYS).for_each(|key| writer.write(key));
+        (writer, path)
+    }
+
+    /// Writes a key, again and with a later value as long as nobody knows what became of that.
     fn write(&mut self, key: u64) {
-        self.sequence += 1;
-        let value = Witness { key: Identity(key), sequence: self.sequence }.value(VALUE_BYTES);
-        self.session.put(key, &value).expect("a put");
+        eventually("a put is acknowledged", || {
+            self.sequence += 1;
+            let value = Witness { key: Identity(key), sequence: self.sequence }.value(VALUE_BYTES);
+            self.session.put(key, &value).is_ok()
+        });
         write_word(&self.file, key, self.sequence);
     }
 
@@ -102,6 +116,53 @@ impl Writer {
     }
 }
 
+/// Compute nodes that keep values, each a process.
+struct Keepers<'k> {
+    urls: &'k str,
+    file: PathBuf,
+    random: &'k mut SplitMix64,
+    started: u64,
+}
+
+impl Keepers<'_> {
+    fn start(&mut self) -> (u64, Player) {
+        let number = self.started;
+        let arguments = [
+            ("URLS", self.urls.to_owned()),
+            ("FILE", self.file.display().to_string()),
+            ("NUMBER", number.to_string()),
+            ("SEED", self.random.next_u64().to_string()),
+        ];
+        self.started += 1;
+        (number, Player::start("keeper of values", &arguments))
+    }
+}
+
+fn lose_memory_node(test: &str, url: impl Fn(&Directory, usize) -> farsight::ServerUrl) {
+    let (mut random, directory) = (Seed::new(test).random(0), Directory::new());
+    let (mut nodes, urls) = start_replicated(&directory, url);
+    let table = connect(&urls).table::<u64>(TABLE).expect("the table");
+    let session = table.session(Options::default()).expect("a session");
+    let (mut writer, file) = Writer::new(session, &directory, &mut random);
+    let lost = random.below(NODES as u64) as usize;
+    println!("node {lost} is lost");
+    let mut starting = Keepers { urls: &urls, file, random: &mut random, started: 0 };
+    let keepers: Vec<(u64, Player)> = (0..KEEPERS).map(|_| starting.start()).collect();
+    writer.await_hits(&keepers);
+    nodes[lost].signal(Signal::KILL);
+    nodes[lost].await_end();
+    for _ in 0..3 {
+        writer.await_hits(&keepers);
+    }
+    // Keepers go first: they hold that nodes answer.
+    drop(keepers);
+    drop(writer);
+    for (_, mut node) in nodes.into_iter().enumerate().filter(|(node, _)| *node != lost) {
+        node.signal(Signal::KILL);
+        node.await_end();
+    }
+}
+
 fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> farsight::ServerUrl) {
     let mut random = Seed::new(test).random(0);
     let pool = Pool::start(2, 16 << 20, &url);
@@ -111,24 +172,9 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> farsight::Server
     let values = ValueKind::Fixed(VALUE_BYTES as u16);
     let table = client.create_table_of::<u64>(TABLE, values, &options).expect("a table");
     let (directory, session) = (Directory::new(), table.session(Options::default()).expect("a session"));
-    let path = directory.file("words");
-    let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
-    file.set_len(FILE_WORDS * 8).expect("room");
-    let mut writer = Writer { session, file, sequence: 0, random: SplitMix64::new(random.next_u64()) };
-    (0..KEYS).for_each(|key| writer.write(key));
-    let mut number = 0;
-    let mut start = || {
-        let seed = random.next_u64().to_string();
-        let arguments = [
-            ("URLS", urls.clone()),
-            ("FILE", path.display().to_string()),
-            ("NUMBER", number.to_string()),
-            ("SEED", seed),
-        ];
-        number += 1;
-        (number - 1, Player::start("keeper of values", &arguments))
-    };
-    let mut keepers: Vec<(u64, Player)> = (0..KEEPERS).map(|_| start()).collect();
+    let (mut writer, file) = Writer::new(session, &directory, &mut random);
+    let mut starting = Keepers { urls: &urls, file, random: &mut random, started: 0 };
+    let mut keepers: Vec<(u64, Player)> = (0..KEEPERS).map(|_| starting.start()).collect();
     for disturbance in 0..DISTURBANCES {
         writer.await_hits(&keepers);
         let at = writer.random.below(KEEPERS) as usize;
@@ -137,7 +183,7 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> farsight::Server
             keepers[at].1.signal(Signal::KILL);
             keepers[at].1.await_end();
             writer.write_some(WRITES);
-            keepers[at] = start();
+            keepers[at] = starting.start();
         } else {
             keepers[at].1.signal(Signal::STOP);
             let count = 1 + writer.random.below(WRITES);
@@ -149,6 +195,16 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> farsight::Server
     let closings = writer.session.counters().closings;
     println!("{} writes, of which {closings} waited for leases", writer.sequence);
     assert!(closings > DISTURBANCES as u64, "nobody kept what was written");
+}
+
+#[test]
+fn a_memory_node_is_lost_whose_values_are_kept_over_shared_memory() {
+    lose_memory_node("values are kept of a lost node, shm", over_shared_memory);
+}
+
+#[test]
+fn a_memory_node_is_lost_whose_values_are_kept_over_tcp() {
+    lose_memory_node("values are kept of a lost node, tcp", over_tcp);
 }
 
 #[test]

@@ -16,18 +16,20 @@ use crate::SERVING;
 use crate::compute_nodes::Writers;
 use crate::pool::{TABLE, VALUE_BYTES, connect};
 
-const NODES: usize = 3;
+pub(crate) const NODES: usize = 3;
 
-fn lose_one(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl, signal: Signal) {
-    let mut random = Seed::new(test).random(0);
-    let directory = Directory::new();
+/// Memory nodes, each a process, with their addresses, and a table that has each pair on all of them.
+pub(crate) fn start_replicated(
+    directory: &Directory,
+    url: impl Fn(&Directory, usize) -> ServerUrl,
+) -> (Vec<Player>, String) {
     let start = |number| {
-        let mut player = Player::start("server", &[("URL", url(&directory, number).to_string())]);
+        let mut player = Player::start("server", &[("URL", url(directory, number).to_string())]);
         let heard = player.hear().expect("it starts");
         let url = heard.strip_prefix(SERVING).expect("its address").trim().to_owned();
         (player, url)
     };
-    let (mut nodes, urls): (Vec<Player>, Vec<String>) = (0..NODES).map(start).unzip();
+    let (nodes, urls): (Vec<Player>, Vec<String>) = (0..NODES).map(start).unzip();
     let urls = urls.join(",");
     let options = TableOptions {
         engine: Some(EngineKind::FLEXKV),
@@ -37,6 +39,13 @@ fn lose_one(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl, signal: Si
     };
     let values = ValueKind::Fixed(VALUE_BYTES as u16);
     connect(&urls).create_table_of::<u64>(TABLE, values, &options).expect("a table");
+    (nodes, urls)
+}
+
+fn lose_one(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl, signal: Signal) {
+    let mut random = Seed::new(test).random(0);
+    let directory = Directory::new();
+    let (mut nodes, urls) = start_replicated(&directory, url);
     let writers = Writers::new(&urls);
     let lost = random.below(NODES as u64) as usize;
     let pause = Duration::from_micros(random.below(50_000));

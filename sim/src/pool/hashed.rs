@@ -41,7 +41,7 @@ const ASKED_AGAIN_WITHIN: Duration = Duration::from_millis(600);
 /// Times that shards are settled.
 const SETTLINGS: usize = 2;
 /// Keys that who settles writes: of each of a few shards some.
-const SETTLING_KEYS: usize = 24;
+const SETTLING_KEYS: usize = 64;
 /// Between two looks whether they have.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
