@@ -15,10 +15,11 @@ use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::RegionRights;
 
 use crate::extents::Extents;
-use crate::huge_pages::{HugePages, mapped_bytes};
+use crate::huge_pages::HugePages;
 use crate::known_region::KnownRegion;
 use crate::mapping::{Mapping, PAGE_BYTES, SharedWords};
 use crate::memory;
+use crate::memory_map::MemoryMap;
 
 /// What the queue pairs that have a region share with the table; each has it while it has the region.
 #[derive(Default, Debug)]
@@ -190,7 +191,8 @@ impl Attachments {
     }
 
     pub(crate) fn huge_page_bytes(&self) -> u64 {
-        let mapped = |region: &Arc<AttachedRegion>| region.words.mapping().map_or(0, |own| mapped_bytes(own));
-        self.all().iter().map(mapped).sum()
+        let (all, map) = (self.all(), MemoryMap::read());
+        let mappings = all.iter().filter_map(|region| region.words.mapping());
+        mappings.map(|mapping| map.huge_page_bytes(mapping.address_range())).sum()
     }
 }

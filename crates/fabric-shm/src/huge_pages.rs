@@ -1,24 +1,23 @@
 //! Huge pages under a mapping: collapsing populated pieces, and counting what the kernel says is mapped so.
 //!
 //! Invariant: a piece is requested again only until it succeeded. What counts as mapped is the kernel's word
-//! (`/proc/self/smaps`), read anew after any change. The kernel takes milliseconds to say it. So within a
-//! second it is read once, and what was collapsed since is added to it.
+//! ([`MemoryMap`]), read anew after any change. That takes milliseconds. So a mapping has it read once in a
+//! second, and adds what was collapsed since.
 //!
 //! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
 //! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farsight_base::sync::Ordering;
 
 use crate::extents::Extents;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
+use crate::memory_map::{MemoryMap, READ_INTERVAL};
 
 /// Tries for one piece: a page that is locked or isolated at the moment gives EAGAIN.
 const TRIES: usize = 3;
-/// Least time between two counts: one walks the page table of the whole process.
-const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was collapsed so far.
 #[derive(Debug, Default)]
@@ -26,9 +25,11 @@ pub(crate) struct HugePages {
     pieces: Mutex<Pieces>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pieces {
     done: Vec<bool>,
+    /// When the mapping was made, or a piece was collapsed last.
+    changed_at: Instant,
     counted: Option<Counted>,
 }
 
@@ -42,15 +43,22 @@ struct Counted {
     collapsed_bytes: u64,
 }
 
+impl Default for Pieces {
+    fn default() -> Self {
+        Self { done: Vec::new(), changed_at: Instant::now(), counted: None }
+    }
+}
+
 impl Pieces {
     fn count(&mut self, mapping: &Mapping) -> u64 {
         if let Some(counted) = &self.counted
-            && (counted.collapsed_bytes == 0 || counted.at.elapsed() < COUNT_INTERVAL)
+            && (counted.collapsed_bytes == 0 || counted.at.elapsed() < READ_INTERVAL)
         {
             return counted.mapped_bytes + counted.collapsed_bytes;
         }
-        let mapped_bytes = mapped_bytes(mapping);
-        self.counted = Some(Counted { at: Instant::now(), mapped_bytes, collapsed_bytes: 0 });
+        let map = MemoryMap::behind(self.changed_at);
+        let mapped_bytes = map.huge_page_bytes(mapping.address_range());
+        self.counted = Some(Counted { at: map.at, mapped_bytes, collapsed_bytes: 0 });
         mapped_bytes
     }
 }
@@ -82,6 +90,7 @@ impl HugePages {
             std::hint::black_box(words[populated_byte / 8].load(Ordering::Relaxed));
             if collapse_piece(mapping, piece) {
                 pieces.done[piece] = true;
+                pieces.changed_at = Instant::now();
                 if let Some(counted) = &mut pieces.counted {
                     counted.collapsed_bytes += HUGE_PAGE_BYTES as u64;
                 }
@@ -98,27 +107,4 @@ impl HugePages {
 
 fn collapse_piece(mapping: &Mapping, piece: usize) -> bool {
     (0..TRIES).any(|_| mapping.collapse(piece).is_ok())
-}
-
-/// Bytes of the mapping that the kernel maps by huge pages now.
-pub(crate) fn mapped_bytes(mapping: &Mapping) -> u64 {
-    let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
-    let wanted = mapping.address_range();
-    let mut inside = false;
-    let mut total_bytes = 0;
-    for line in text.lines() {
-        if let Some(range) = address_range(line) {
-            inside = wanted.start <= range.start && range.end <= wanted.end;
-        } else if inside && (line.starts_with("ShmemPmdMapped:") || line.starts_with("FilePmdMapped:")) {
-            let kibibytes = line.split_ascii_whitespace().nth(1).and_then(|text| text.parse::<u64>().ok());
-            total_bytes += kibibytes.unwrap_or(0) * 1024;
-        }
-    }
-    total_bytes
-}
-
-/// The range of a mapping's first line (`start-end perms …`), `None` for the lines about it.
-fn address_range(line: &str) -> Option<std::ops::Range<usize>> {
-    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
-    Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }

@@ -54,6 +54,7 @@ mod link;
 mod link_state;
 mod mapping;
 mod memory;
+mod memory_map;
 mod mutations;
 mod news;
 mod os;
