@@ -77,7 +77,11 @@ impl<C: OrderedCommand> TableCommand for InOrder<C> {
         let name = table.name().to_owned();
         match K::in_order(table, self.0)? {
             Some(output) => Ok(output),
-            None => bail!("table {name:?} has keys of kind {}, which have no order", K::KEY_KIND),
+            None => bail!(
+                "table {name:?} has keys of kind {}, which have neither order nor deadlines: `farsight export` \
+                 copies all its pairs, and a program walks over them by `Session::pairs`",
+                K::KEY_KIND
+            ),
         }
     }
 }
