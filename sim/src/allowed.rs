@@ -34,6 +34,8 @@ pub(crate) struct Allowed {
     other_lives: bool,
     /// Tables are dropped and renamed.
     names: bool,
+    /// A node that was lost comes back empty, and is taken in.
+    repairs: bool,
     /// A program of a pool may stop or die under a lock, or seem to: its verbs come late, its queues break.
     fences: bool,
 }
@@ -53,14 +55,15 @@ impl Allowed {
             broken_frames: any(&[Fault::TruncatedRequest, Fault::TruncatedReply]),
             other_lives: any(&[Fault::CrashedServer, Fault::FrozenServer]),
             names,
+            repairs: false,
             fences: is_rolex && !rules.is_empty(),
         }
     }
 
     /// The same where pairs have replicas: a pool goes on without a node that one of its programs does not
     /// reach, and ends the connections of all.
-    pub(crate) fn with_losses(self) -> Self {
-        Self { fences: true, timeouts: true, ..self }
+    pub(crate) fn with_losses(self, repairs: bool) -> Self {
+        Self { fences: true, timeouts: true, repairs, ..self }
     }
 
     pub(crate) fn fabric(self, error: &FabricError) -> Meaning {
@@ -140,6 +143,7 @@ impl Allowed {
             ErrorCode::TableExists => explained_if(self.names),
             ErrorCode::BadRequest => explained_if(self.broken_frames),
             ErrorCode::Fenced if self.fences => Meaning::Fenced,
+            ErrorCode::TakingIn => explained_if(self.repairs),
             _ => Meaning::Wrong,
         }
     }
@@ -151,8 +155,10 @@ impl Allowed {
             CatalogueError::Decode { .. } => explained_if(self.broken_frames),
             CatalogueError::Refused { source, .. } => self.refusal(source),
             CatalogueError::Pool(PoolError::NodeRestarted { .. } | PoolError::OtherList { .. }) => {
-                explained_if(self.other_lives)
+                explained_if(self.other_lives || self.repairs)
             }
+            // It came back, and the pool has not gone on without it yet, or with it.
+            CatalogueError::Pool(PoolError::NotOfPool { .. }) => explained_if(self.repairs),
             CatalogueError::FormatVersion { .. }
             | CatalogueError::Unfit { .. }
             | CatalogueError::UnknownEngine { .. }

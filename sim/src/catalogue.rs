@@ -243,6 +243,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::hashed_losses,
     },
     Named {
+        name: "hashed-repairs",
+        about: "the same; the lost node comes back empty and is taken in, by clients that die; then another is lost",
+        of_seed: Scenario::hashed_repairs,
+    },
+    Named {
         name: "hashed-names",
         about: "FlexKV's table is dropped, made again, renamed and swapped under its compute nodes",
         of_seed: Scenario::hashed_names,

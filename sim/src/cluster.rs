@@ -1,9 +1,10 @@
 //! What a scenario's clients are connected to: a server, or the memory nodes of a pool.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_client::{CatalogueError, Client, ClientOptions, PoolClient};
+use farsight_client::{CatalogueError, Client, ClientOptions, Dial, PoolClient};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
 use farsight_index_xstore::client::READS_MAX;
@@ -83,6 +84,13 @@ pub(crate) fn connect_pool<K: Kind>(
     simulation: &Simulation,
     addresses: &[&'static str],
 ) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
-    let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
-    PoolClient::of_reached(addresses.iter().map(connect).collect(), OPTIONS)
+    let dial = dial::<K>(simulation, addresses);
+    let reached = (0..addresses.len()).map(|place| dial(place)).collect();
+    PoolClient::of_reached(reached, Some(dial), OPTIONS)
+}
+
+/// Ways to the memory nodes that listen at `addresses`.
+pub(crate) fn dial<K: Kind>(simulation: &Simulation, addresses: &[&'static str]) -> Dial<SimConnection<K>> {
+    let (simulation, addresses) = (simulation.clone(), addresses.to_vec());
+    Arc::new(move |place: usize| simulation.connect::<K>(addresses[place], FORMAT_VERSION))
 }

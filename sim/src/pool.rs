@@ -8,6 +8,7 @@ mod judge;
 mod lives;
 mod parts;
 mod proxies;
+mod repairs;
 mod scenarios;
 mod trainer;
 
@@ -146,8 +147,10 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         if self.scenario.has_ends() {
             self.operate();
         }
-        if shape.loses_node {
-            self.lose_node(shape);
+        match (shape.loses_node, shape.repairs_node) {
+            (_, true) => self.lose_and_repair(shape),
+            (true, false) => self.lose_node(shape),
+            (false, false) => {}
         }
         if self.scenario.changes_names {
             let pools = Arc::clone(&self.pools);
@@ -192,15 +195,8 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         let mut random = SplitMix64::new(self.scenario.seed ^ 0x656e_6473);
         self.bystander.simulation.process("fate", OPERATOR, move || {
             simulation.sleep(Duration::from_nanos(random.below(LOST_WITHIN_NS)));
-            let node = Arc::clone(&pools.current()[random.below(memory_nodes as u64) as usize]);
-            let frozen_ns = match random.below(3) {
-                0 => return node.end(),
-                1 => random.below(LOST_WITHIN_NS),
-                _ => random.below(FROZEN_NS_MAX),
-            };
-            node.freeze(Duration::from_nanos(frozen_ns));
-            // Its card has requests until then that nobody answers.
-            simulation.sleep(Duration::from_nanos(frozen_ns));
+            let node = random.below(memory_nodes as u64) as usize;
+            lose(&simulation, &pools, node, &mut random);
         });
     }
 
@@ -214,6 +210,19 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
             }
         });
     }
+}
+
+/// Ends a node for good: at once, or its processor first.
+fn lose<K: Kind>(simulation: &Simulation, pools: &Pools<K>, node: usize, random: &mut SplitMix64) {
+    let node = Arc::clone(&pools.current()[node]);
+    let frozen_ns = match random.below(3) {
+        0 => return node.end(),
+        1 => random.below(LOST_WITHIN_NS),
+        _ => random.below(FROZEN_NS_MAX),
+    };
+    node.freeze(Duration::from_nanos(frozen_ns));
+    // Its card has requests until then that nobody answers.
+    simulation.sleep(Duration::from_nanos(frozen_ns));
 }
 
 fn fill_again<C: Cluster>(scenario: &Scenario, plan: &Arc<Plan<C>>) -> bool {

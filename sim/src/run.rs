@@ -166,7 +166,8 @@ impl Scenario {
     fn allowed(&self) -> Allowed {
         let allowed = Allowed::by(&self.rules, self.is_rolex(), self.changes_names);
         let has_replicas = self.pool.is_some_and(|shape| shape.replicas > 1);
-        if has_replicas { allowed.with_losses() } else { allowed }
+        let repairs = self.pool.is_some_and(|shape| shape.repairs_node);
+        if has_replicas { allowed.with_losses(repairs) } else { allowed }
     }
 
     /// Whether servers may die.

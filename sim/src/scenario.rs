@@ -122,6 +122,8 @@ pub struct PoolShape {
     pub replicas: usize,
     /// One of its nodes dies, and does not come back.
     pub loses_node: bool,
+    /// It comes back empty and is taken in again, and another one dies.
+    pub repairs_node: bool,
 }
 
 /// Bytes of a FlexKV table whose memory is used again soon: an index of the least size, and objects for a few

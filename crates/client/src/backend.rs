@@ -43,6 +43,9 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// The epoch to which the tables belong.
     fn epoch(&self) -> Epoch;
 
+    /// Fails as a loss if the peers are not those, by now, to which this is connected.
+    fn agree_on_view(&self) -> Result<(), FabricError>;
+
     /// Who each node is, in their order, once they were asked: a node with a directory of data is the same in
     /// all lives of that.
     fn identities(&self) -> Option<&[u64]>;

@@ -4,7 +4,7 @@
 //! checks what nodes say of them. What a process's sessions share of a table, and how one works with it, is
 //! its engine's ([`Sharing`]). An engine of this crate has a file here.
 
-mod flexkv;
+pub(crate) mod flexkv;
 pub(crate) mod rolex;
 pub(crate) mod unordered;
 mod x_store;

@@ -491,6 +491,7 @@ fn reason(code: ErrorCode) -> &'static str {
         | ErrorCode::BadLoad
         | ErrorCode::Forgotten
         | ErrorCode::Executing
+        | ErrorCode::TakingIn
         | ErrorCode::OtherPool => "its server or memory node did not understand the request",
     }
 }

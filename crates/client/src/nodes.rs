@@ -17,12 +17,13 @@ mod name_changes;
 mod names;
 mod poisoned;
 mod reach;
+mod taking_in;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
-use farsight_base::sync::{AtomicBool, AtomicU64};
+use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
@@ -33,6 +34,7 @@ use farsight_protocol::{
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
+use crate::connect::Dial;
 use crate::engine::{Lookup, Sharing};
 #[cfg(injected)]
 use crate::injected;
@@ -53,8 +55,18 @@ pub(crate) struct Nodes<C: Connection> {
     failure: Option<FabricError>,
     /// The former connections to those, where there were any: to be tried again.
     missing: Vec<(usize, Arc<C>)>,
-    /// Those that others have said are lost.
+    /// A way to those to which there never was a connection.
+    dial: Option<Dial<C>>,
+    /// Those of the lost ones that others have said are lost, and how many nodes their pool had taken in by
+    /// then.
+    told: (LostNodes, u32),
+    /// Those that others have said are lost since, and those of which they do not say so any more.
     said_lost: AtomicU64,
+    came_back: AtomicU64,
+    /// How many nodes the pool has taken in, as its nodes have said.
+    term: AtomicU32,
+    /// What names the pool.
+    pool: OnceLock<u64>,
     /// A table that was opened here, or over the connections before, has replicas.
     has_replicas: AtomicBool,
     /// Until when reads are believed.
@@ -107,7 +119,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Connections to some of a pool's nodes, by their places. It goes on without the others.
-    fn over(
+    pub(crate) fn over(
         connections: Vec<(usize, C)>,
         pool_nodes: usize,
         engines: Lookup<C>,
@@ -124,7 +136,8 @@ impl<C: Connection> Nodes<C> {
         let tables = Tables { by_id: HashMap::new(), former: HashMap::new(), let_go_at: 0 };
         let tables = Mutex::new(tables);
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
-        let (failure, said_lost, has_replicas) = (None, AtomicU64::new(0), AtomicBool::new(false));
+        let (said_lost, came_back, term) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
+        let (failure, has_replicas) = (None, AtomicBool::new(false));
         Ok(Self {
             all,
             places,
@@ -132,7 +145,12 @@ impl<C: Connection> Nodes<C> {
             lost,
             failure,
             missing: Vec::new(),
+            dial: None,
+            told: (LostNodes::default(), 0),
             said_lost,
+            came_back,
+            term,
+            pool: OnceLock::new(),
             has_replicas,
             believed,
             engines,
@@ -144,6 +162,11 @@ impl<C: Connection> Nodes<C> {
             name_changes,
             poisoned,
         })
+    }
+
+    /// The same, with a way to those that were not reached.
+    pub(crate) fn with_dial(self, dial: Option<Dial<C>>) -> Self {
+        Self { dial, ..self }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -197,7 +220,11 @@ impl<C: Connection> Nodes<C> {
         }
         let hello = |node| self.ask::<NodeHello>(node, &ControlRequest::Hello);
         let hellos = (0..self.count()).map(hello).collect::<Result<Vec<_>, _>>()?;
+        self.leave_out_restarted(&hellos)?;
         self.agree(&hellos)?;
+        if let Some(name) = hellos.iter().find_map(|hello| hello.pool) {
+            self.pool.get_or_init(|| name);
+        }
         if self.lost.count() > 0 {
             let epochs = self.epochs_of_pool(&hellos)?;
             self.lives.get_or_init(|| None);
@@ -220,6 +247,12 @@ impl<C: Connection> Nodes<C> {
         self.check_lives(&lives)?;
         self.lives.get_or_init(|| own_lives);
         Ok(self.epochs.get_or_init(|| epochs))
+    }
+
+    /// What names the pool: the epoch of the coordinator that it had first.
+    pub(crate) fn pool_name(&self) -> Result<u64, CatalogueError> {
+        let first = self.epochs()?[0];
+        Ok(self.pool.get().copied().unwrap_or(first))
     }
 
     /// The same, if they were asked.
@@ -272,16 +305,16 @@ impl<C: Connection> Nodes<C> {
 
     /// The lock values of this compute node, which all nodes know then.
     pub(crate) fn locks(&self) -> Result<ComputeNodeLocks, CatalogueError> {
-        let coordinator = self.epochs()?[0];
+        let coordinator = self.pool_name()?;
         if let Some(locks) = self.locks.get() {
             return Ok(locks.clone());
         }
         // No lock is held while an answer is awaited: of several that ask, all are told the same number.
-        let registered = match self.register(coordinator) {
+        let registered = match self.register_when_open(coordinator) {
             Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::Fenced => {
                 // Somebody has begun to leave out a node that this client reaches, and has not ended it.
                 self.leave_out()?;
-                self.register(coordinator)
+                self.register_when_open(coordinator)
             }
             registered => registered,
         };
@@ -305,7 +338,7 @@ impl<C: Connection> Nodes<C> {
         compute_node: ComputeNode,
         seen: Option<(usize, LockSeen)>,
     ) -> Result<Fenced, CatalogueError> {
-        let coordinator = self.epochs()?[0];
+        let coordinator = self.pool_name()?;
         let first = seen.map(|(node, _)| node);
         let others = (0..self.count()).filter(|node| Some(*node) != first);
         for node in first.into_iter().chain(others) {

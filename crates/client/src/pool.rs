@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use crate::CatalogueError;
 use crate::backend::Backend;
 use crate::client::{Client, ClientOptions};
+use crate::connect::Dial;
 use crate::engine::rolex::{self, PoolTrainer};
 use crate::engine::{ClientEngines, Lookup};
 use crate::nodes::Nodes;
@@ -82,12 +83,13 @@ impl<C: Connection> PoolClient<C> {
     }
 
     /// [`PoolClient::of_pool`] of nodes some of which may not have been reached. The pool goes on without
-    /// those, if the others agree.
+    /// those, if the others agree. Later it tries to reach them by `dial`.
     ///
     /// # Errors
     /// The first failure to reach one, if they do not; as [`PoolClient::of_pool`].
     pub fn of_reached(
         mut reached: Vec<Result<C, FabricError>>,
+        dial: Option<Dial<C>>,
         options: ClientOptions,
     ) -> Result<Self, CatalogueError> {
         let count = reached.len();
@@ -96,14 +98,18 @@ impl<C: Connection> PoolClient<C> {
         }
         if reached.iter().all(Result::is_ok) {
             // Whether the pool goes on without one of them the first table tells.
-            return Self::of_pool(reached.into_iter().flatten().collect(), options);
+            let connections = reached.into_iter().flatten().collect();
+            let nodes = Nodes::new(connections, Lookup::of::<Engines>())?.with_dial(dial);
+            let client = Client::over(Arc::new(nodes), options);
+            return Ok(Self { client, connection: PhantomData });
         }
         if count < 3 {
             let failed = reached.iter().position(Result::is_err).expect("one was not reached");
             return Err(reached.swap_remove(failed).err().expect("a failure").into());
         }
         let reached = reached.into_iter().enumerate().collect();
-        let nodes = Nodes::reach(reached, count, LostNodes::default(), Lookup::of::<Engines>())?;
+        let said = (LostNodes::default(), 0);
+        let nodes = Nodes::reach(reached, count, said, Lookup::of::<Engines>())?.with_dial(dial);
         nodes.agree_on_missing()?;
         let client = Client::over(Arc::new(nodes), options);
         Ok(Self { client, connection: PhantomData })
@@ -146,7 +152,7 @@ impl<C: Connection> PoolClient<C> {
             let known = nodes.open_table(name)?;
             let cache = Arc::clone(rolex::cache_of(&known)?);
             let queues = nodes.queues(&known)?;
-            let (coordinator, locks) = (Epoch(nodes.epochs()?[0]), nodes.locks()?);
+            let (coordinator, locks) = (Epoch(nodes.pool_name()?), nodes.locks()?);
             Ok(PoolLinks { queues, infos: known.infos.clone(), cache, coordinator, locks })
         })
     }

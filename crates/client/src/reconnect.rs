@@ -23,6 +23,8 @@ use crate::{CatalogueError, ClientOptions, OpenError};
 
 /// Attempts of one call: that many times it may find its connection lost, and no more.
 pub(crate) const ATTEMPTS_MAX: u32 = 3;
+/// Times that a client that connects finds its pool to be another one than it has reached, at most.
+const VIEWS_MAX: usize = 4;
 /// The first pause between two attempts; it doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The longest pause.
@@ -151,6 +153,16 @@ impl Shared {
     /// A backend with a connection, after a session saw `loss`: the current one if it stands, or a new one.
     #[cold]
     pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<dyn Backend>, FabricError> {
+        let mut backend = self.renew_once(loss)?;
+        // Nobody waits for an answer under the lock of an outage.
+        for _ in 1..VIEWS_MAX {
+            let Err(error) = backend.agree_on_view() else { break };
+            backend = self.renew_once(&error)?;
+        }
+        Ok(backend)
+    }
+
+    fn renew_once(&self, loss: &FabricError) -> Result<Arc<dyn Backend>, FabricError> {
         let asked = Instant::now();
         let mut outage = lock(&self.outage);
         let current = self.current();

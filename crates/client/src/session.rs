@@ -25,6 +25,9 @@ use crate::session_key::SessionKey;
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
+/// Times that a pool changes its list of nodes under a session that connects, at most.
+const CHANGES_MAX: u32 = 8;
+
 /// Where the answer to a read came from: what is read in several pieces is of one origin, or worth nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
@@ -479,8 +482,9 @@ impl Session {
     }
 
     /// Moves to an epoch with a connection, and opens the table there. Each loss, `loss` the first of them,
-    /// counts as an attempt.
+    /// counts as an attempt; but not, within a bound, a pool that changes its list of nodes meanwhile.
     fn renew(&mut self, attempts: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
+        let mut changes = 0;
         while *attempts < ATTEMPTS_MAX {
             *attempts += 1;
             let backend = self.table.shared().renew(&loss)?;
@@ -490,7 +494,13 @@ impl Session {
                     return Ok(());
                 }
                 Err(error) => match error.loss(&*backend) {
-                    Some(again) => loss = again.clone(),
+                    Some(again) => {
+                        if backend.check_usable().is_err() && changes < CHANGES_MAX {
+                            changes += 1;
+                            *attempts -= 1;
+                        }
+                        loss = again.clone();
+                    }
                     None => return Err(error),
                 },
             }

@@ -1,17 +1,18 @@
 //! A connected client, whatever the fabric.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_client::{CatalogueError, ClientOptions, NewTable, Training};
-use farsight_fabric::Connection;
+use farsight_client::{CatalogueError, ClientOptions, Dial, NewTable, Training};
+use farsight_fabric::{Connection, FabricError};
 use farsight_fabric_shm::ShmConnection;
 use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_protocol::{NodeStats, Proxy, TableDefinition, TableId, TableInfo, ValueKind};
 
-use crate::{Addresses, ConnectError, KeyType, ServerUrl, Table, TableError, TableOptions};
+use crate::{Addresses, ConnectError, KeyType, ServerUrl, Table, TableError, TableOptions, with_causes};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
@@ -82,43 +83,8 @@ impl Client {
     /// # Errors
     /// [`ConnectError::Fabric`].
     pub fn connect_with(to: impl Into<Addresses>, options: &ConnectOptions) -> Result<Self, ConnectError> {
-        let to = to.into();
-        let client = match &to.urls()[0] {
-            ServerUrl::Shm(_) => {
-                let mut shm_options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
-                shm_options.server_uids.clone_from(&options.server_uids);
-                connect_to(&to, options, |url| match url {
-                    ServerUrl::Shm(socket) => Ok(Some(ShmConnection::connect(socket, shm_options.clone())?)),
-                    _ => Ok(None),
-                })?
-            }
-            ServerUrl::Tcp(_) => {
-                let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
-                tcp_options.allow_plaintext = options.allow_plaintext;
-                tcp_options.waiting = options.waiting;
-                tcp_options.tls.clone_from(&options.tls);
-                connect_to(&to, options, |url| match url {
-                    ServerUrl::Tcp(endpoint) => {
-                        Ok(Some(TcpConnection::connect(&endpoint.to_string(), tcp_options.clone())?))
-                    }
-                    _ => Ok(None),
-                })?
-            }
-            ServerUrl::Rdma(_) => {
-                let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
-                verbs_options.device.clone_from(&options.rdma_device);
-                verbs_options.allow_plaintext = options.allow_plaintext;
-                verbs_options.waiting = options.waiting;
-                verbs_options.tls.clone_from(&options.tls);
-                connect_to(&to, options, |url| match url {
-                    ServerUrl::Rdma(endpoint) => {
-                        Ok(Some(VerbsConnection::connect(&endpoint.to_string(), verbs_options.clone())?))
-                    }
-                    _ => Ok(None),
-                })?
-            }
-        };
-        Ok(Self { inner: client })
+        let timeout = ClientOptions { reconnect_timeout: options.reconnect_timeout };
+        with_ways(&to.into(), options, &mut Connecting(timeout)).map(|inner| Self { inner })
     }
 
     /// Makes a table for keys of type `K` and values of `value_bytes` (8 to 256), or opens the one that is
@@ -341,25 +307,118 @@ impl Client {
 }
 
 /// Connects to each of the addresses with `connect`, which answers `None` to one of another fabric.
-fn connect_to<C: Connection>(
+/// What is done over the fabric that addresses name.
+pub(crate) trait OverFabric {
+    type Done;
+
+    /// Does it with a way to each of the addresses, in their order.
+    fn run<C: Connection>(&mut self, ways: &[Way<C>]) -> Result<Self::Done, ConnectError>;
+}
+
+/// A way to one address.
+pub(crate) struct Way<C> {
+    url: ServerUrl,
+    connect: Arc<dyn Fn() -> Result<C, ConnectError> + Send + Sync>,
+}
+
+impl<C> Clone for Way<C> {
+    fn clone(&self) -> Self {
+        Self { url: self.url.clone(), connect: Arc::clone(&self.connect) }
+    }
+}
+
+/// By which a client tries an address again.
+pub(crate) fn dial<C: Connection>(ways: &[Way<C>]) -> Dial<C> {
+    let ways = ways.to_vec();
+    Arc::new(move |place| {
+        (ways[place].connect)().map_err(|error| match error {
+            ConnectError::Fabric(error) => error,
+            error => {
+                let peer = ways[place].url.to_string();
+                FabricError::Refused { peer, reason: with_causes(&error) }
+            }
+        })
+    })
+}
+
+struct Connecting(ClientOptions);
+
+impl OverFabric for Connecting {
+    type Done = farsight_client::Client;
+
+    fn run<C: Connection>(&mut self, ways: &[Way<C>]) -> Result<Self::Done, ConnectError> {
+        let mut reached = Vec::new();
+        for way in ways {
+            reached.push(match (way.connect)() {
+                Ok(connection) => Ok(connection),
+                Err(ConnectError::Fabric(error)) => Err(error),
+                Err(error) => return Err(error),
+            });
+        }
+        match farsight_client::connect(reached, Some(dial(ways)), self.0) {
+            Ok(client) => Ok(client),
+            Err(CatalogueError::Fabric(error)) => Err(error.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Does something over the fabric of these addresses.
+pub(crate) fn with_ways<O: OverFabric>(
     to: &Addresses,
     options: &ConnectOptions,
-    connect: impl Fn(&ServerUrl) -> Result<Option<C>, ConnectError>,
-) -> Result<farsight_client::Client, ConnectError> {
-    let options = ClientOptions { reconnect_timeout: options.reconnect_timeout };
-    let mut reached = Vec::new();
-    for url in to.urls() {
-        let first = || to.urls()[0].clone();
-        let other = || ConnectError::MixedFabrics { first: first(), second: url.clone() };
-        reached.push(match connect(url) {
-            Ok(connection) => Ok(connection.ok_or_else(other)?),
-            Err(ConnectError::Fabric(error)) => Err(error),
-            Err(error) => return Err(error),
+    over: &mut O,
+) -> Result<O::Done, ConnectError> {
+    match &to.urls()[0] {
+        ServerUrl::Shm(_) => {
+            let mut shm_options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
+            shm_options.server_uids.clone_from(&options.server_uids);
+            over.run(&ways(to, move |url| match url {
+                ServerUrl::Shm(socket) => Ok(Some(ShmConnection::connect(socket, shm_options.clone())?)),
+                _ => Ok(None),
+            }))
+        }
+        ServerUrl::Tcp(_) => {
+            let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
+            tcp_options.allow_plaintext = options.allow_plaintext;
+            tcp_options.waiting = options.waiting;
+            tcp_options.tls.clone_from(&options.tls);
+            over.run(&ways(to, move |url| match url {
+                ServerUrl::Tcp(endpoint) => {
+                    Ok(Some(TcpConnection::connect(&endpoint.to_string(), tcp_options.clone())?))
+                }
+                _ => Ok(None),
+            }))
+        }
+        ServerUrl::Rdma(_) => {
+            let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
+            verbs_options.device.clone_from(&options.rdma_device);
+            verbs_options.allow_plaintext = options.allow_plaintext;
+            verbs_options.waiting = options.waiting;
+            verbs_options.tls.clone_from(&options.tls);
+            over.run(&ways(to, move |url| match url {
+                ServerUrl::Rdma(endpoint) => {
+                    Ok(Some(VerbsConnection::connect(&endpoint.to_string(), verbs_options.clone())?))
+                }
+                _ => Ok(None),
+            }))
+        }
+    }
+}
+
+/// Ways to all addresses, which are of one fabric.
+fn ways<C: Connection>(
+    to: &Addresses,
+    connect: impl Fn(&ServerUrl) -> Result<Option<C>, ConnectError> + Send + Sync + 'static,
+) -> Vec<Way<C>> {
+    let (connect, first) = (Arc::new(connect), to.urls()[0].clone());
+    let way = |url: &ServerUrl| {
+        let (connect, first, second) = (Arc::clone(&connect), first.clone(), url.clone());
+        let connect = Arc::new(move || {
+            let other = || ConnectError::MixedFabrics { first: first.clone(), second: second.clone() };
+            connect(&second)?.ok_or_else(other)
         });
-    }
-    match farsight_client::connect(reached, options) {
-        Ok(client) => Ok(client),
-        Err(CatalogueError::Fabric(error)) => Err(error.into()),
-        Err(error) => Err(error.into()),
-    }
+        Way { url: url.clone(), connect }
+    };
+    to.urls().iter().map(way).collect()
 }

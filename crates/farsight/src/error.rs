@@ -1,7 +1,7 @@
 //! Errors of connecting and of opening tables. Those of reads, writes and loads come from the client as they
 //! are.
 
-use farsight_client::CatalogueError;
+use farsight_client::{CatalogueError, RepairError};
 use farsight_fabric::FabricError;
 use farsight_protocol::KeyKind;
 
@@ -27,6 +27,17 @@ pub enum ConnectError {
         /// Another.
         second: ServerUrl,
     },
+}
+
+/// A failure to take new nodes into a pool.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolRepairError {
+    /// The addresses are none of a pool.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A step failed.
+    #[error(transparent)]
+    Repair(#[from] RepairError),
 }
 
 /// A failure to make or open a table with keys of a certain kind.

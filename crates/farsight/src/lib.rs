@@ -115,6 +115,7 @@ mod expiry;
 mod key;
 mod neighbours;
 mod pairs;
+mod repair;
 mod scan;
 mod server;
 mod session;
@@ -141,7 +142,7 @@ pub use data::{
 };
 pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::TableOptions;
-pub use error::{ConnectError, TableError};
+pub use error::{ConnectError, PoolRepairError, TableError};
 pub use farsight_base::Epoch;
 #[doc(hidden)]
 pub use farsight_base::report::report;
@@ -149,7 +150,7 @@ pub use farsight_base::report::with_causes;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,
-    ReadError, ValueCache, WriteError,
+    ReadError, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
 };
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
@@ -167,6 +168,7 @@ pub use farsight_protocol::{
 pub use key::{Key, KeyType};
 pub use neighbours::Neighbour;
 pub use pairs::{Pair, Pairs};
+pub use repair::repair;
 pub use scan::{Keys, Scan};
 pub use server::{Server, ServerBuilder, StartError};
 pub use session::{Entry, Session};

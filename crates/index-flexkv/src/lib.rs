@@ -35,6 +35,7 @@ mod addresses;
 mod chain;
 mod closing;
 mod combine;
+mod copy;
 mod directory;
 mod engine;
 mod enumerate;
@@ -60,6 +61,7 @@ mod versions;
 mod write;
 
 pub use addresses::Addresses;
+pub use copy::{CopyFor, CopySink};
 pub use engine::FlexEngine;
 pub use enumerate::EnumerationFault;
 pub use error::FlexError;

@@ -119,7 +119,9 @@ impl Stock {
     #[must_use]
     pub fn new(table: &FlexTable) -> Self {
         let shard = |shard| {
-            let held = Held { is_fresh: table.is_shortened(shard), ..Held::default() };
+            // Its head may be another one than it was: a node was lost, or a new one has taken its place.
+            let is_fresh = table.is_replicated(shard) || table.is_shortened(shard);
+            let held = Held { is_fresh, ..Held::default() };
             ShardStock { head: table.head(shard).node, held: Mutex::new(held) }
         };
         let shards: Vec<ShardStock> = (0..table.shards()).map(shard).collect();

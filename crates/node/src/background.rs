@@ -15,7 +15,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_protocol::TableId;
 
-use crate::engine::BackgroundWork;
+use crate::engine::{BackgroundWork, HostedTable};
 use crate::scrub::Scrub;
 use crate::tables::View;
 use crate::{NodeState, process};
@@ -32,13 +32,19 @@ pub enum BackgroundState {
     },
 }
 
+/// What is done for one table, which may give way to another one of its number.
+struct TableWork {
+    hosted: Arc<dyn HostedTable>,
+    work: Option<Box<dyn BackgroundWork>>,
+}
+
 /// The background of one node.
 pub struct Background {
     state: Arc<NodeState>,
     /// Processor time that this thread has used.
     processor_time: fn() -> Duration,
     view: View,
-    works: BTreeMap<TableId, Option<Box<dyn BackgroundWork>>>,
+    works: BTreeMap<TableId, TableWork>,
     scrub: Scrub,
 }
 
@@ -63,10 +69,15 @@ impl Background {
         let mut is_working = false;
         let mut again_at: Option<MonotonicNs> = None;
         self.view.refresh(&self.state.tables);
-        self.works.retain(|id, _| self.view.has(*id));
+        let view = &self.view;
+        self.works
+            .retain(|id, work| view.get(*id).is_ok_and(|table| Arc::ptr_eq(table.hosted(), &work.hosted)));
         for table in self.view.all() {
-            let hosted = || Arc::clone(table.hosted()).background();
-            let Some(work) = self.works.entry(table.id()).or_insert_with(hosted) else { continue };
+            let begin = || {
+                let hosted = Arc::clone(table.hosted());
+                TableWork { work: Arc::clone(&hosted).background(), hosted }
+            };
+            let Some(work) = &mut self.works.entry(table.id()).or_insert_with(begin).work else { continue };
             match work.step(now, budget, self.processor_time) {
                 BackgroundState::Working => is_working = true,
                 BackgroundState::Idle { again_at: at } => again_at = again_at.into_iter().chain(at).min(),

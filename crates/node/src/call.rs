@@ -7,6 +7,7 @@
 
 mod control;
 mod pool;
+mod taking_in;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -76,6 +76,8 @@ impl EndedLately {
 pub(crate) struct ComputeNodes {
     /// The greatest number that the coordinator gave, or that was announced here.
     greatest: u32,
+    /// Those with this number and lower ones have ended for good, or are being ended.
+    ended_up_to: u32,
     by_client: HashMap<ClientId, Identity>,
     members: HashMap<Identity, Members>,
     ended_lately: EndedLately,
@@ -97,6 +99,7 @@ impl ComputeNodes {
         client: ClientId,
     ) -> Result<ComputeNode, ServerError> {
         if let Some(known) = self.by_client.get(&client) {
+            self.check_living(*known)?;
             return known.check_coordinator(coordinator).map(|()| known.compute_node);
         }
         let Some(number) = self.greatest.checked_add(1) else {
@@ -121,6 +124,7 @@ impl ComputeNodes {
         if is_coordinator {
             self.check_number(identity)?;
         }
+        self.check_living(identity)?;
         let members = self.members.get(&identity);
         #[cfg(injected)]
         let is_coordinator = is_coordinator
@@ -143,6 +147,39 @@ impl ComputeNodes {
         }
         self.greatest = self.greatest.max(compute_node.0);
         Ok(())
+    }
+
+    /// Lets none come, or go on, whose number is not above `newest`.
+    pub(crate) fn end_up_to(&mut self, newest: u32) {
+        self.ended_up_to = self.ended_up_to.max(newest);
+        self.greatest = self.greatest.max(newest);
+    }
+
+    /// Does so with all that there are: the greatest number.
+    pub(crate) fn end_all(&mut self) -> u32 {
+        self.end_up_to(self.greatest);
+        self.greatest
+    }
+
+    /// The greatest number that anybody has or had.
+    pub(crate) fn greatest(&self) -> u32 {
+        self.greatest
+    }
+
+    /// Knows that there are numbers up to this one.
+    pub(crate) fn know(&mut self, greatest: u32) {
+        self.greatest = self.greatest.max(greatest);
+    }
+
+    fn check_living(&self, identity: Identity) -> Result<(), ServerError> {
+        if identity.compute_node.0 > self.ended_up_to {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is from before a new node took a lost one's place: connect anew",
+            identity.compute_node
+        );
+        Err(ServerError::new(ErrorCode::Fenced, text))
     }
 
     /// Refuses a number that nobody was given, or that nobody with it came here.
@@ -169,6 +206,12 @@ impl ComputeNodes {
             let text = "this connection has not said of which compute node it is";
             ServerError::new(ErrorCode::BadRequest, text)
         })
+    }
+
+    /// Whose it is, if that compute node may go on.
+    pub(crate) fn of_living(&self, client: ClientId) -> Result<Identity, ServerError> {
+        let identity = self.of(client)?;
+        self.check_living(identity).map(|()| identity)
     }
 
     /// All that have a client.

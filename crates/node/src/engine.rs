@@ -13,7 +13,7 @@ use farsight_fabric::{Answer, Ticket};
 use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
 use farsight_protocol::{
     BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, LostNodes, PartStats, RegionInfo, ReplyWriter,
-    Request, ServerError, SpaceStats, TableLayout,
+    Request, ServerError, Space, SpaceStats, TableLayout,
 };
 
 use crate::authors::Noting;
@@ -140,6 +140,18 @@ pub trait HostedTable: Send + Sync {
 
     /// Goes on without these nodes of its pool. No compute node is connected.
     fn leave_out(&self, _lost: LostNodes) {}
+
+    /// Goes on with a new node in the place of a lost one, and without these. No compute node is connected.
+    /// On the new node itself it `is_new`.
+    fn take_in(&self, _lost: LostNodes, _is_new: bool) {}
+
+    /// Takes lines of a region, as another node has them. No compute node is connected.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadRequest`] for lines that the region has not, and for tables without replicas.
+    fn receive(&self, _space: Space, _first_line: u32, _bytes: &[u8]) -> Result<(), ServerError> {
+        Err(ServerError::new(ErrorCode::BadRequest, "a table without replicas is not brought to a new node"))
+    }
 
     /// What the log needs of it, if its engine has a log.
     fn logged(&self) -> Option<&dyn LoggedTable> {

@@ -74,11 +74,16 @@ impl NodeState {
 
     /// Ends every connection of all compute nodes. What is waited for, if that takes longer.
     pub(crate) fn dismiss_all(&self) -> Option<Fenced> {
+        self.dismiss_up_to(u32::MAX)
+    }
+
+    /// The same of those whose numbers are not above `newest`.
+    pub(crate) fn dismiss_up_to(&self, newest: u32) -> Option<Fenced> {
         let Ok(leases) = self.fencing.try_lock() else {
             return Some(Fenced::wait(SOON, "a fence is under way at this memory node"));
         };
         let all = self.compute_nodes().all();
-        for identity in all {
+        for identity in all.into_iter().filter(|identity| identity.compute_node.0 <= newest) {
             match self.dismiss(identity, None, leases.lease()) {
                 Ok(Fenced::Done) => {}
                 Ok(wait) => return Some(wait),

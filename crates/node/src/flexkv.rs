@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::Ordering;
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_blocks::BlockSpace;
 use farsight_fabric::Region;
@@ -137,15 +138,35 @@ impl FlexTable {
         Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
-    /// Becomes the head of a shard whose head was lost.
-    fn succeed(&self, section: usize) {
+    /// The head of a shard whose head was lost, or is another one now.
+    fn successor(&self, section: usize) -> Option<(usize, Arc<ShardHead>)> {
         let (index, objects) = (self.section(&self.index, section), self.section(&self.objects, section));
         let (shard, lines) = (self.shard(section), (index.words().len() / WORDS_PER_LINE) as u64);
-        let Ok(shape) = IndexShape::new(self.nodes, lines) else { return };
+        let shape = IndexShape::new(self.nodes, lines).ok()?;
         let splits = Splits::new(shape, self.nodes, shard);
         let name = Arc::clone(&self.name);
         let head = ShardHead::successor(name, index, (shape, splits), objects, section > 0);
-        self.heads_mut().push((shard, Arc::new(head)));
+        Some((shard, Arc::new(head)))
+    }
+
+    /// The sections of whose shards this node is the head, if the pool goes on without these.
+    fn head_sections(&self, lost: LostNodes) -> impl Iterator<Item = usize> {
+        let (place, nodes, replicas) = (self.place, self.nodes, self.replicas);
+        (0..replicas).filter(move |section| {
+            let mut before = (1..replicas - section).map(|ahead| (place + ahead) % nodes);
+            before.all(|place| lost.contains(place))
+        })
+    }
+
+    /// Becomes the head of these sections' shards, and of no others. Those of which it is the head stay.
+    fn head_only(&self, sections: &[usize], heads: &mut Vec<(usize, Arc<ShardHead>)>) {
+        heads.retain(|(shard, _)| sections.iter().any(|section| self.shard(*section) == *shard));
+        for section in sections {
+            let shard = self.shard(*section);
+            if heads.iter().all(|(of, _)| *of != shard) {
+                heads.extend(self.successor(*section));
+            }
+        }
     }
 
     /// Takes note of what became of a shard's memory that compute nodes had in hand, and gives `owner` more.
@@ -333,14 +354,37 @@ impl HostedTable for FlexTable {
     }
 
     fn leave_out(&self, lost: LostNodes) {
-        for section in 0..self.replicas {
-            let shard = self.shard(section);
-            let before = (section + 1..self.replicas).map(|section| (shard + section) % self.nodes);
-            let is_head = before.into_iter().all(|place| lost.contains(place));
-            if is_head && self.head(shard).is_err() {
-                self.succeed(section);
-            }
+        let sections: Vec<usize> = self.head_sections(lost).collect();
+        self.head_only(&sections, &mut self.heads_mut());
+    }
+
+    fn take_in(&self, lost: LostNodes, is_new: bool) {
+        let sections: Vec<usize> = self.head_sections(lost).collect();
+        let mut heads = self.heads_mut();
+        if is_new {
+            // What it gives out is not what is free.
+            heads.clear();
         }
+        self.head_only(&sections, &mut heads);
+    }
+
+    fn receive(&self, space: Space, first_line: u32, bytes: &[u8]) -> Result<(), ServerError> {
+        let region = if space == Space::Index { &self.index } else { &self.objects };
+        let first = first_line as usize * WORDS_PER_LINE;
+        let Some(words) = region.words().get(first..).and_then(|words| words.get(..bytes.len() / 8)) else {
+            let text = format!(
+                "table {:?}: {} lines from {first_line} on lie outside a region of {}",
+                self.name,
+                bytes.len() / LINE_BYTES,
+                region.words().len() / WORDS_PER_LINE
+            );
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
+        };
+        for (word, bytes) in words.iter().zip(bytes.as_chunks().0) {
+            // Relaxed: compute nodes that read it are let in behind a later call.
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {

@@ -60,6 +60,7 @@ mod state;
 mod table;
 mod table_name;
 mod tables;
+mod taking_in;
 mod threads;
 mod worker;
 mod x_store;

@@ -16,6 +16,8 @@
 //! 4. From now on it leaves the others out. It gives out memory for a shard whose head it is now. Until then
 //!    another request takes the place of this one: also one to leave out no more than before.
 //! 5. All of them do so: work with what is left. Several may do this at once.
+//!
+//! A new node takes the place of a lost one: [`crate::taking_in`].
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +26,13 @@ use farsight_base::clock::MonotonicNs;
 use farsight_protocol::{ErrorCode, Fenced, LeftOut, LostNodes, PoolPlace, ServerError};
 
 use crate::NodeState;
+use crate::taking_in::TakingIn;
+
+/// An attempt to take a node in goes on so many times as long as reads are believed, from when it was heard
+/// of.
+const TRUSTED_FOR: u32 = 5;
+/// And at least for so long.
+const TRUSTED_MIN: Duration = Duration::from_millis(100);
 
 /// What a node knows of its pool.
 #[derive(Debug)]
@@ -38,13 +47,16 @@ pub(crate) struct PoolView {
     believed_until: Option<MonotonicNs>,
     /// When a compute node last said that it reaches all nodes.
     whole_at: Option<MonotonicNs>,
+    /// How a new node takes the place of a lost one.
+    pub(crate) taking_in: TakingIn,
 }
 
 impl PoolView {
     /// The view of a node whose pool has all of its nodes. Compute nodes believe what they read for so long.
     pub(crate) fn new(believed: Duration) -> Self {
         let (lost, closing) = (LostNodes::default(), LostNodes::default());
-        Self { believed, lost, closing, believed_until: None, whole_at: None }
+        let taking_in = TakingIn::new((believed * TRUSTED_FOR).max(TRUSTED_MIN));
+        Self { believed, lost, closing, believed_until: None, whole_at: None, taking_in }
     }
 
     /// How long that is by this node's clock: theirs may be slow. So long after a compute node has reached
@@ -75,6 +87,12 @@ impl PoolView {
         u32::try_from(self.believed.as_micros()).unwrap_or(u32::MAX)
     }
 
+    /// Has a new node in the place of a lost one: the pool goes on without these alone.
+    pub(crate) fn take_in(&mut self, lost: LostNodes, term: u32) {
+        (self.lost, self.closing, self.whole_at) = (lost, lost, None);
+        self.taking_in.end(term);
+    }
+
     /// Steps 1 and 2: why these nodes are not left out yet, if they are not to be.
     fn begin(&mut self, wanted: LostNodes, now: MonotonicNs) -> Option<Fenced> {
         let reached = self.whole_at.map_or(Duration::MAX, |at| now.since(at));
@@ -97,7 +115,7 @@ impl NodeState {
     /// True if this node gives compute nodes their numbers.
     pub(crate) fn is_coordinator(&self) -> bool {
         let coordinator = |place: &PoolPlace| self.pool_view().lost.coordinator(place.epochs.len());
-        self.tables.place().is_none_or(|place| coordinator(place) == Some(place.index.into()))
+        self.tables.place().is_none_or(|place| coordinator(&place) == Some(place.index.into()))
     }
 
     /// As [`PoolView::renew`].
@@ -106,7 +124,12 @@ impl NodeState {
     }
 
     /// Leaves nodes out, or says when to ask again.
-    pub(crate) fn leave_out(&self, lost: LostNodes, now: MonotonicNs) -> Result<LeftOut, ServerError> {
+    pub(crate) fn leave_out(
+        &self,
+        lost: LostNodes,
+        term: u32,
+        now: MonotonicNs,
+    ) -> Result<LeftOut, ServerError> {
         let refuse = |code, text| Err(ServerError::new(code, text));
         let Some(place) = self.tables.place() else {
             let text = "this node belongs to no pool yet: a table is made first".to_owned();
@@ -114,6 +137,7 @@ impl NodeState {
         };
         let nodes = place.epochs.len();
         let mut view = self.pool_view();
+        view.taking_in.check_term(term)?;
         // What others have begun and not ended here yet is let go of.
         let wanted = lost.and(view.lost);
         if wanted.contains(place.index.into()) || wanted.0.checked_shr(nodes as u32).unwrap_or(0) != 0 {
@@ -154,6 +178,7 @@ impl NodeState {
             table.hosted().leave_out(wanted);
         }
         view.lost = wanted;
+        view.taking_in.give_up();
         if wanted.coordinator(nodes) == Some(place.index.into()) {
             self.tables.succeed_coordinator();
         }

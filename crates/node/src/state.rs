@@ -175,7 +175,7 @@ impl NodeState {
             compute_nodes: compute_nodes.connected(),
             fenced: compute_nodes.fenced(),
             data: self.durable.as_ref().map(|durable| durable.stats()),
-            place: self.tables.place().cloned(),
+            place: self.tables.place().as_deref().cloned(),
             lost: self.pool_view().lost,
             tables: Vec::new(),
         }
@@ -234,14 +234,10 @@ impl NodeState {
 
     /// The compute node whose client this is, of the pool to which this node's tables belong.
     pub(crate) fn owner(&self, client: ClientId) -> Result<ComputeNode, ServerError> {
-        let identity = self.compute_nodes().of(client)?;
-        match self.tables.place() {
-            Some(place) if place.coordinator() != identity.coordinator => {
-                let text = format!(
-                    "this node's pool has coordinator {}, not {}",
-                    place.coordinator(),
-                    identity.coordinator
-                );
+        let identity = self.compute_nodes().of_living(client)?;
+        match self.tables.pool() {
+            Some(pool) if pool != identity.coordinator => {
+                let text = format!("this node's pool has coordinator {pool}, not {}", identity.coordinator);
                 Err(ServerError::new(ErrorCode::OtherPool, text))
             }
             _ => Ok(identity.compute_node),
@@ -256,18 +252,16 @@ impl NodeState {
 
     /// Refuses compute nodes of another pool than this node's, and of none.
     pub(crate) fn check_coordinator(&self, coordinator: Epoch) -> Result<(), ServerError> {
-        let text = match self.tables.place() {
-            Some(place) if place.coordinator() == coordinator => return Ok(()),
-            Some(place) => {
-                format!("this node's pool has coordinator {}, not {coordinator}", place.coordinator())
-            }
+        let text = match self.tables.pool() {
+            Some(pool) if pool == coordinator => return Ok(()),
+            Some(pool) => format!("this node's pool has coordinator {pool}, not {coordinator}"),
             None => "this node belongs to no pool yet: a table is made first".to_owned(),
         };
         Err(ServerError::new(ErrorCode::OtherPool, text))
     }
 
     fn end(&self, identity: Identity) {
-        if self.tables.place().is_none_or(|place| place.coordinator() != identity.coordinator) {
+        if self.tables.pool() != Some(identity.coordinator) {
             return;
         }
         for table in self.tables.all() {

@@ -1,6 +1,6 @@
 //! A table on this node: what its node knows of it, whatever its engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use farsight_base::clock::MonotonicNs;
 use farsight_protocol::{
@@ -15,8 +15,9 @@ use crate::table_name::TableName;
 
 /// A table on this node.
 pub(crate) struct Table {
-    /// What it was made as; its name is `name`.
+    /// What it was made as; its name is `name`, its place is `place`.
     info: TableInfo,
+    place: RwLock<PoolPlace>,
     name: Arc<TableName>,
     hosted: Arc<dyn HostedTable>,
 }
@@ -32,14 +33,17 @@ impl Table {
     ) -> Self {
         let TableLayout { definition, engine, block_lines, format_version } = layout;
         let regions = hosted.regions();
+        let own = RwLock::new(place.clone());
         let info = TableInfo { id, definition, engine, block_lines, format_version, place, regions };
-        Self { info, name, hosted }
+        Self { info, place: own, name, hosted }
     }
 
     /// What clients are told of it, under its name now.
     pub(crate) fn info(&self) -> TableInfo {
         let mut info = self.info.clone();
         info.definition.name = self.name.get();
+        // Each change is complete, here and below.
+        info.place.clone_from(&self.place.read().unwrap_or_else(PoisonError::into_inner));
         info
     }
 
@@ -58,9 +62,14 @@ impl Table {
         &self.name
     }
 
-    /// This node's place among those for which it was made.
-    pub(crate) fn place(&self) -> &PoolPlace {
-        &self.info.place
+    /// Of how many nodes it is.
+    pub(crate) fn nodes(&self) -> usize {
+        self.info.place.epochs.len()
+    }
+
+    /// Has another node in the place of a lost one.
+    pub(crate) fn take_in(&self, place: &PoolPlace) {
+        self.place.write().unwrap_or_else(PoisonError::into_inner).clone_from(place);
     }
 
     /// Its regions here.

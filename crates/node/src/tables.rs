@@ -1,6 +1,7 @@
 //! The catalogue of a node: its tables by number and by name, and the pool that they belong to.
 //!
-//! Invariant: all tables are for one place in one pool, which the first table fixes. Names and numbers are
+//! Invariant: all tables are for one place in one pool, which the first table fixes. Its list changes where a
+//! new node takes the place of a lost one, for all tables at once. Names and numbers are
 //! the coordinator's; the other nodes have the same table under the same number, and none is given twice in
 //! the coordinator's epoch. A table is visible once it is complete.
 //!
@@ -13,6 +14,7 @@
 mod drop;
 mod rename;
 mod succeed;
+mod taking_in;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -50,7 +52,9 @@ pub(crate) struct Tables {
     catalogue: RwLock<Catalogue>,
     /// Counts the catalogue's changes.
     version: AtomicU64,
-    place: OnceLock<PoolPlace>,
+    place: RwLock<Option<Arc<PoolPlace>>>,
+    /// What names the pool.
+    pool: OnceLock<Epoch>,
     /// Held while a table is made, dropped or renamed.
     changing: Mutex<()>,
     /// Regions that were made before their tables.
@@ -87,11 +91,13 @@ impl Tables {
             ..Catalogue::default()
         });
         let place = durable.as_ref().and_then(|durable| durable.place());
+        let pool = place.as_ref().map_or_else(OnceLock::new, |place| OnceLock::from(place.coordinator()));
         Self {
             epoch,
             catalogue: RwLock::new(catalogue),
             version: AtomicU64::new(0),
-            place: place.map_or_else(OnceLock::new, OnceLock::from),
+            place: RwLock::new(place.map(Arc::new)),
+            pool,
             changing: Mutex::default(),
             prepared: Mutex::default(),
             options,
@@ -136,8 +142,18 @@ impl Tables {
     }
 
     /// The pool of these tables, once there is one.
-    pub(crate) fn place(&self) -> Option<&PoolPlace> {
-        self.place.get()
+    pub(crate) fn place(&self) -> Option<Arc<PoolPlace>> {
+        // Each change is complete.
+        self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What names the pool, once there is one: the epoch of the coordinator that it had first.
+    pub(crate) fn pool(&self) -> Option<Epoch> {
+        self.pool.get().copied()
+    }
+
+    fn set_place(&self, place: Option<PoolPlace>) {
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = place.map(Arc::new);
     }
 
     /// The table with this number.
@@ -176,7 +192,7 @@ impl Tables {
         self.check_place(&place)?;
         let _changing = lock(&self.changing);
         if let Some(own) = self.place().filter(|own| **own != place) {
-            return Err(other_pool(own, &place));
+            return Err(other_pool(&own, &place));
         }
         let name = layout.definition.name.clone();
         let found = match id {
@@ -266,7 +282,10 @@ impl Tables {
         let hosted = hosted.inspect_err(|_| new.withdraw_regions())?;
         let (name, shared_name) = (layout.definition.name.clone(), Arc::clone(new.name()));
         let table = Arc::new(Table::new(id, layout, place.clone(), shared_name, hosted));
-        self.place.get_or_init(|| place);
+        self.pool.get_or_init(|| place.coordinator());
+        if self.place().is_none() {
+            self.set_place(Some(place));
+        }
         self.change(|catalogue| {
             if is_coordinator {
                 catalogue.by_name.insert(name, id);

@@ -13,9 +13,9 @@ use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{FORMAT_VERSION, Geometry, OWNER_WORD};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LockSeen, LostNodes,
-    NodeHello, NodeStats, PoolPlace, Reply, Request, ServerError, Space, TableDefinition, TableId, TableInfo,
-    TableLayout,
+    Begun, Blocks, Closed, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LeftOut,
+    LockSeen, LostNodes, NodeHello, NodeStats, PoolPlace, Reply, Request, ServerError, Space,
+    TableDefinition, TableId, TableInfo, TableLayout, TakeIn, TakenPiece,
 };
 use serde::de::DeserializeOwned;
 
@@ -423,4 +423,157 @@ fn a_node_whose_memory_cannot_be_written_has_no_rolex_tables() {
     for word in ["\"t\"", "rolex", "do not see each other"] {
         assert!(refused.text.contains(word), "{refused:?} lacks {word:?}");
     }
+}
+
+fn take_in<T: DeserializeOwned>(client: &mut Client, step: TakeIn) -> Result<T, ServerError> {
+    client.ask(&ControlRequest::TakeIn(step))
+}
+
+fn closed(client: &mut Client, step: &TakeIn) -> (u32, u32) {
+    let started = Instant::now();
+    loop {
+        match take_in(client, step.clone()).expect("an answer") {
+            Closed::Done { newest, next_table } => return (newest, next_table),
+            Closed::Wait { why, .. } => assert!(started.elapsed() < PATIENCE, "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn fenced(client: &mut Client, step: &TakeIn) -> Result<(), ServerError> {
+    let started = Instant::now();
+    while let Fenced::Wait { why, .. } = take_in(client, step.clone())? {
+        assert!(started.elapsed() < PATIENCE, "{why}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "one story, from a loss to the new list")]
+fn a_new_node_is_taken_in_step_by_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = ["a", "b", "c"];
+    let mut nodes: Vec<NodeHandle> = names.iter().map(|name| start(directory.path(), name)).collect();
+    let connect = |name: &str| Client::new(directory.path(), name);
+    let (mut a, mut b) = (connect("a"), connect("b"));
+    let epochs: Vec<u64> = nodes.iter().map(|node| node.epoch().0).collect();
+    let mut layout = layout("t", 8);
+    layout.definition.replicas = Some(3);
+    layout.engine = EngineKind::FLEXKV.table(&[], 3);
+    layout.block_lines = (EngineKind::FLEXKV.block_lines)(8).expect("lines") as u16;
+    let place = |index, epochs: &[u64]| PoolPlace { epochs: epochs.to_vec(), index };
+    let create = |client: &mut Client, index, id| {
+        let request =
+            ControlRequest::CreateTable { layout: layout.clone(), place: place(index, &epochs), id };
+        client.ask::<TableInfo>(&request)
+    };
+    let info = create(&mut a, 0, None).expect("a table");
+    create(&mut b, 1, Some(info.id)).expect("its part");
+    create(&mut connect("c"), 2, Some(info.id)).expect("its part");
+
+    // The third node is lost, and another one stands in its place.
+    nodes.pop();
+    let lost = LostNodes::of([2]);
+    for client in [&mut a, &mut b] {
+        let left_out = client.ask::<LeftOut>(&ControlRequest::LeaveOut { lost, term: 0 });
+        assert_eq!(left_out, Ok(LeftOut::Done(lost)));
+        let refused = client.ask::<LeftOut>(&ControlRequest::LeaveOut { lost, term: 1 });
+        assert_eq!(code(refused), ErrorCode::Fenced, "of another list");
+    }
+    let register = ControlRequest::Register { lost };
+    let mut former = connect("a");
+    let mut former_at_b = connect("b");
+    let former_number: ComputeNode = former.ask(&register).expect("a number");
+    let again = start(directory.path(), "c");
+    let mut new = connect("c");
+    let mut list = epochs.clone();
+    list[2] = again.epoch().0;
+
+    let begin = TakeIn::Begin { epochs: list.clone() };
+    let mut strange = list.clone();
+    strange[1] = 7;
+    assert_eq!(code(take_in::<Begun>(&mut a, TakeIn::Begin { epochs: strange })), ErrorCode::OtherPool);
+    assert_eq!(code(take_in::<Begun>(&mut b, begin.clone())), ErrorCode::BadRequest, "no coordinator");
+    let Begun { attempt, .. } = take_in(&mut a, begin.clone()).expect("an attempt");
+    assert_eq!(code(take_in::<Begun>(&mut a, begin)), ErrorCode::TakingIn, "one at a time");
+    assert_eq!(
+        code(take_in::<Fenced>(&mut a, TakeIn::Commit { attempt })),
+        ErrorCode::BadRequest,
+        "not closed"
+    );
+    let close = TakeIn::Close { attempt };
+    drop(former);
+    let (newest, next_table) = closed(&mut a, &close);
+    assert_eq!((newest, next_table), (former_number.0, info.id.0 + 1));
+    assert_eq!(code(connect("a").ask::<ComputeNode>(&register)), ErrorCode::TakingIn);
+    closed(&mut b, &TakeIn::EndFormer { attempt, newest });
+    // It was registered at the coordinator, and comes to the other one too late.
+    let announce = ControlRequest::Announce { coordinator: epochs[0], compute_node: former_number, lost };
+    assert_eq!(code(former_at_b.ask::<()>(&announce)), ErrorCode::Fenced);
+
+    let receive = |attempt| TakeIn::Receive {
+        attempt,
+        place: place(2, &list),
+        pool: epochs[0],
+        term: 1,
+        lost: LostNodes::default(),
+    };
+    let pieces = |attempt, first_line| TakeIn::Pieces {
+        attempt,
+        table: info.id,
+        pieces: vec![TakenPiece { space: Space::Index, first_line, bytes: vec![1; 64] }],
+    };
+    assert_eq!(code(take_in::<()>(&mut new, pieces(attempt, 0))), ErrorCode::Forgotten, "not begun");
+    take_in::<()>(&mut new, receive(attempt)).expect("it begins");
+    assert_eq!(code(take_in::<()>(&mut new, receive(attempt))), ErrorCode::Forgotten, "not above");
+    let made: TableInfo =
+        take_in(&mut new, TakeIn::Table { attempt, id: info.id, layout: layout.clone() }).expect("a table");
+    assert_eq!(made.place, place(2, &list));
+    take_in::<()>(&mut new, pieces(attempt, 0)).expect("a piece");
+    assert_eq!(code(take_in::<()>(&mut new, pieces(attempt, u32::MAX))), ErrorCode::BadRequest, "outside");
+    assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::Forgotten, "another's");
+    let hello: NodeHello = new.ask(&ControlRequest::Hello).expect("an answer");
+    assert_eq!((hello.place, hello.pool), (None, None), "it has not all yet");
+    assert_eq!(
+        code(new.ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() })),
+        ErrorCode::Fenced
+    );
+    // A later attempt begins empty, and what the one before brings counts no more.
+    take_in::<()>(&mut new, receive(attempt + 1)).expect("it begins anew");
+    assert_eq!(code(take_in::<()>(&mut new, pieces(attempt, 0))), ErrorCode::Forgotten, "of a left attempt");
+    assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::UnknownTable);
+    take_in::<TableInfo>(&mut new, TakeIn::Table { attempt: attempt + 1, id: info.id, layout })
+        .expect("a table");
+    let whole = TakeIn::Whole {
+        attempt: attempt + 1,
+        newest: newest + 1,
+        next_table: next_table + 3,
+        left: Vec::new(),
+    };
+    take_in::<()>(&mut new, whole).expect("it is whole");
+    assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::Forgotten, "it has all");
+
+    // Nobody has the list yet; then the coordinator, and who is told by it.
+    let adopt = |by| TakeIn::Adopt { epochs: list.clone(), term: 1, lost: LostNodes::default(), by };
+    assert_eq!(
+        code(fenced(&mut b, &adopt(LostNodes::of([2])))),
+        ErrorCode::Fenced,
+        "the new node alone says so"
+    );
+    assert_eq!(fenced(&mut a, &TakeIn::Commit { attempt }), Ok(()));
+    assert_eq!(
+        code(take_in::<Fenced>(&mut a, TakeIn::Commit { attempt })),
+        ErrorCode::Forgotten,
+        "it is over"
+    );
+    assert_eq!(fenced(&mut b, &adopt(LostNodes::of([0]))), Ok(()));
+    assert_eq!(fenced(&mut b, &adopt(LostNodes::of([0]))), Ok(()), "again");
+    for (index, client) in [&mut a, &mut b, &mut new].into_iter().enumerate() {
+        let hello: NodeHello = client.ask(&ControlRequest::Hello).expect("an answer");
+        assert_eq!(hello.place, Some(place(index as u8, &list)));
+        assert_eq!((hello.lost, hello.term, hello.pool), (LostNodes::default(), 1, Some(epochs[0])));
+    }
+    let newcomer = connect("a").ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() });
+    assert_eq!(newcomer, Ok(ComputeNode(newest + 1)));
 }

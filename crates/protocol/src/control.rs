@@ -7,7 +7,7 @@ use crate::request::decode_whole;
 use crate::{
     Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
     ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace,
-    ProxyOffer, ServerError, Space, TableId, TableLayout,
+    ProxyOffer, ServerError, Space, TableId, TableLayout, TakeIn,
 };
 
 /// Requests in postcard.
@@ -44,6 +44,8 @@ pub enum ControlRequest {
     LeaveOut {
         /// The nodes.
         lost: LostNodes,
+        /// How many nodes the pool has taken in, as its list of epochs has them.
+        term: u32,
     },
     /// Makes a table, or finds the one of the same definition (boundaries aside, which the coordinator
     /// keeps): at the coordinator, which numbers it, then at the others with that number. Answered by a
@@ -257,6 +259,8 @@ pub enum ControlRequest {
         /// The table.
         table: TableId,
     },
+    /// A step of taking a new node in, in place of a lost one.
+    TakeIn(TakeIn),
 }
 
 impl ControlRequest {
@@ -325,6 +329,7 @@ impl ControlRequest {
             Self::ExchangeObjects { lines, .. } if !(1..=OBJECT_LINES_MAX).contains(lines) => {
                 refuse(format!("an object has 1 to {OBJECT_LINES_MAX} lines, not {lines}"))
             }
+            Self::TakeIn(step) => step.check(),
             _ => Ok(()),
         }
     }

@@ -67,6 +67,8 @@ pub enum ErrorCode {
     Forgotten = 17,
     /// The first call of this number is being executed: the caller may ask again.
     Executing = 18,
+    /// A new node is taking the place of a lost one: no compute node is let in. The caller may ask again.
+    TakingIn = 19,
 }
 
 impl ErrorCode {
@@ -75,8 +77,8 @@ impl ErrorCode {
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
             BadLoad, BadName, BadRequest, Bug, Contended, Damaged, Executing, Fenced, Forgotten, NoMemory,
-            NotInteger, OtherPool, OutOfResources, RegionFull, TableExists, UnknownTable, VersionsExhausted,
-            WrongValueSize,
+            NotInteger, OtherPool, OutOfResources, RegionFull, TableExists, TakingIn, UnknownTable,
+            VersionsExhausted, WrongValueSize,
         };
         let all = [
             BadRequest,
@@ -97,6 +99,7 @@ impl ErrorCode {
             NotInteger,
             Forgotten,
             Executing,
+            TakingIn,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

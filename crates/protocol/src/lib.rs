@@ -29,6 +29,7 @@ mod reply;
 mod request;
 mod staged;
 mod stats;
+mod taking_in;
 mod value_entries;
 mod wire;
 
@@ -59,6 +60,7 @@ pub use stats::{
     BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, ModelStats, NodeStats, PartStats,
     SnapshotStats, SpaceStats, TableStats, TreeStats,
 };
+pub use taking_in::{Begun, Closed, TAKEN_BYTES_MAX, TAKEN_PIECES_MAX, TakeIn, TakenPiece};
 pub use value_entries::{VALUE_ENTRY_HEAD_BYTES, ValueEntries};
 pub use wire::Words;
 

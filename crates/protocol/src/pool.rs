@@ -76,6 +76,10 @@ pub struct NodeHello {
     pub place: Option<PoolPlace>,
     /// The nodes that this one's pool goes on without.
     pub lost: LostNodes,
+    /// How many nodes its pool has taken in, in place of lost ones.
+    pub term: u32,
+    /// What names its pool: the epoch of the coordinator that it had first.
+    pub pool: Option<u64>,
 }
 
 /// Nodes without which a pool goes on, a bit each by their places.

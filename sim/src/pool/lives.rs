@@ -109,7 +109,7 @@ impl<K: Kind> Pools<K> {
     }
 
     /// Ends the node at an address, if it lives, and starts another.
-    fn replace(&self, node: usize) {
+    pub(super) fn replace(&self, node: usize) {
         let former = Arc::clone(&self.nodes()[node]);
         former.end();
         let next = self.start_node(node);

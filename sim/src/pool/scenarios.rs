@@ -56,6 +56,8 @@ const NETWORK: [Choice; 6] = [
     (Fault::FlappingLink, 4_000, 12_000_000),
     (Fault::GrayServer, 4_000, 3_000_000),
 ];
+/// For so long a pool is struck that takes a node in.
+const STRUCK_NS: u64 = 60_000_000;
 /// What stops trainers between any two of their verbs.
 const STOPS: [Choice; 2] = [(Fault::PausedClient, 100, 3_000_000), (Fault::KilledClient, 2_000, 0)];
 const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
@@ -121,6 +123,7 @@ impl Scenario {
             reads_a_write: None,
             replicas: 1,
             loses_node: false,
+            repairs_node: false,
         };
         let programs = 1 + random.below(4) as usize;
         Self {
@@ -148,6 +151,7 @@ impl Scenario {
             reads_a_write: None,
             replicas: 1,
             loses_node: false,
+            repairs_node: false,
         };
         Self { pool: Some(shape), ..plain }
     }
@@ -167,6 +171,7 @@ impl Scenario {
             reads_a_write: None,
             replicas: 1,
             loses_node: false,
+            repairs_node: false,
         };
         Self {
             pool: Some(shape),
@@ -368,6 +373,21 @@ impl Scenario {
             _ => Self::hashed_growth(seed),
         };
         Self { name, walks_one_in: Some(WALKS_ONE_IN), ..of }
+    }
+
+    /// The same, and the node comes back empty and is taken in again. Then another one dies.
+    pub(crate) fn hashed_repairs(seed: u64) -> Self {
+        let of = Self { name: "hashed-repairs", ..Self::hashed_losses(seed) };
+        // Each attempt ends all compute nodes, with what they have in hand.
+        let shape = |shape: PoolShape| PoolShape {
+            repairs_node: true,
+            hashed_bytes: 16 * shape.hashed_bytes,
+            ..shape
+        };
+        // Nobody copies a pool over connections that break each millisecond. So they stop breaking.
+        let rules = of.rules.iter().map(|rule| Rule { during_ns: 0..STRUCK_NS, ..*rule }).collect();
+        // So long that some of it happens behind the repair.
+        Self { pool: of.pool.map(shape), rules, operations: 3 * of.operations, ..of }
     }
 
     /// FlexKV's name leads to one table after another, or to none.

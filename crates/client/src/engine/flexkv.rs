@@ -20,7 +20,7 @@ use super::rolex::call_error;
 use super::{Attachment, ClientEngine, OpenedTable, Sharing};
 use crate::CatalogueError;
 use crate::bulk_load::Load;
-use crate::nodes::Nodes;
+use crate::nodes::{Known, Nodes};
 use proxies::{KnownProxies, SessionProxies};
 
 /// What this compute node has in hand of the table, and what it remembers.
@@ -38,31 +38,46 @@ impl ClientEngine for farsight_index::FlexKv {
         layout: &TableLayout,
         infos: &[TableInfo],
     ) -> Result<Arc<dyn Sharing<C>>, CatalogueError> {
-        let node = |info: &TableInfo| {
-            let region = |space| info.region_of(space).expect("checked: each node has an index and objects");
-            let (index, objects) = (region(Space::Index), region(Space::Blocks));
-            FlexNode {
-                index: index.id(),
-                index_lines: index.capacity,
-                objects: objects.id(),
-                object_lines: objects.capacity,
-            }
-        };
-        // By their places in the pool: those that are left out have none.
-        let mut nodes = vec![None; infos[0].place.epochs.len()];
-        for info in infos {
-            nodes[usize::from(info.place.index)] = Some(node(info));
-        }
-        let definition = &layout.definition;
-        let table = FlexTable::new(&nodes, (definition.key_kind, definition.values), definition.replicas())
-            .map_err(|error| CatalogueError::Engine {
-            table: definition.name.clone(),
-            source: EngineError::Engine(Arc::new(error)),
-        })?;
+        let table = table_of(layout, infos)?;
         let (stock, addresses) = (Arc::new(Stock::new(&table)), Arc::default());
         let (values, proxies) = (Arc::new(table.no_values()), Arc::<KnownProxies<C>>::default());
         Ok(Arc::new(SharedStock { table, stock, addresses, values, proxies }))
     }
+}
+
+/// The table that nodes describe so.
+fn table_of(layout: &TableLayout, infos: &[TableInfo]) -> Result<FlexTable, CatalogueError> {
+    let node = |info: &TableInfo| {
+        let region = |space| info.region_of(space).expect("checked: each node has an index and objects");
+        let (index, objects) = (region(Space::Index), region(Space::Blocks));
+        FlexNode {
+            index: index.id(),
+            index_lines: index.capacity,
+            objects: objects.id(),
+            object_lines: objects.capacity,
+        }
+    };
+    // By their places in the pool: those that are left out have none.
+    let mut nodes = vec![None; infos[0].place.epochs.len()];
+    for info in infos {
+        nodes[usize::from(info.place.index)] = Some(node(info));
+    }
+    let definition = &layout.definition;
+    FlexTable::new(&nodes, (definition.key_kind, definition.values), definition.replicas()).map_err(|error| CatalogueError::Engine {
+        table: definition.name.clone(),
+        source: EngineError::Engine(Arc::new(error)),
+    })
+}
+
+/// A session that copies what a new node is to have, over the connections of who takes that in.
+pub(crate) fn copier<C: Connection>(
+    nodes: &Arc<Nodes<C>>,
+    known: &Known<C>,
+) -> Result<FlexSession, CatalogueError> {
+    let table = table_of(&known.info.layout(), &known.infos)?;
+    let calls = NodeCalls { nodes: Arc::clone(nodes), table: known.info.id };
+    let shared = (Arc::new(Stock::new(&table)), Arc::default(), Arc::new(table.no_values()));
+    Ok(FlexSession::new(table, shared, Box::new(calls), None, 0))
 }
 
 impl<C: Connection> SharedStock<C> {

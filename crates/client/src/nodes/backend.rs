@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::Epoch;
+use farsight_base::sync::Ordering;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{
@@ -48,9 +49,11 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn epoch(&self) -> Epoch {
-        // A pool that goes on without its first node is the same pool.
-        let of_pool = self.epochs.get().filter(|_| self.lost.count() > 0);
-        of_pool.map_or_else(|| self.connection(0).epoch(), |epochs| Epoch(epochs[0]))
+        // A pool that goes on without its first node is the same pool, and one that has another in its place.
+        // Relaxed: as where it is set.
+        let has_changed = self.lost.count() > 0 || self.term.load(Ordering::Relaxed) > 0;
+        let of_pool = self.pool.get().filter(|_| has_changed);
+        of_pool.map_or_else(|| self.connection(0).epoch(), |name| Epoch(*name))
     }
 
     fn identities(&self) -> Option<&[u64]> {
@@ -88,6 +91,10 @@ impl<C: Connection> Backend for Nodes<C> {
 
     fn check_usable(&self) -> Result<(), FabricError> {
         Nodes::check_usable(self)
+    }
+
+    fn agree_on_view(&self) -> Result<(), FabricError> {
+        Nodes::agree_on_view(self)
     }
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {

@@ -7,8 +7,8 @@ use farsight_fabric::{Connection, QueuePair};
 use farsight_index::UnfitTable;
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    ControlRequest, NodeStats, POOL_NODES_MAX, PoolPlace, RegionInfo, TableId, TableInfo, TableLayout,
-    TableStats,
+    ControlRequest, ErrorCode, NodeStats, POOL_NODES_MAX, PoolPlace, RegionInfo, TableId, TableInfo,
+    TableLayout, TableStats,
 };
 use serde::de::DeserializeOwned;
 
@@ -112,7 +112,15 @@ impl<C: Connection> Nodes<C> {
         let place = PoolPlace { epochs: self.epochs()?.to_vec(), index: self.places[node] as u8 };
         let id = coordinator.map(|info| info.id);
         let request = ControlRequest::CreateTable { layout: layout.clone(), place, id };
-        let info: TableInfo = self.ask(node, &request)?;
+        let info: TableInfo = match self.ask(node, &request) {
+            Err(CatalogueError::Refused { source, .. })
+                if source.code == ErrorCode::OtherPool && layout.definition.replicas() > 1 =>
+            {
+                // It may have another list of nodes by now. Then all of them say so.
+                return Err(self.list_changed().into());
+            }
+            asked => asked?,
+        };
         self.check_part(node, &info, layout, coordinator)?;
         Ok(info)
     }
@@ -148,7 +156,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// The table that the coordinator describes so, opened once.
-    pub(super) fn adopt(&self, coordinator: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
+    pub(crate) fn adopt(&self, coordinator: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
         let former = lock(&self.tables).by_id.get(&coordinator.id).cloned();
         if let Some(known) = former.as_ref().filter(|known| known.infos[0] == coordinator) {
             return Ok(Arc::clone(known));
@@ -250,6 +258,9 @@ impl<C: Connection> Nodes<C> {
         }
         if is_sound {
             return Ok(());
+        }
+        if layout.definition.replicas() > 1 && info.place.epochs != self.epochs()? {
+            return Err(self.list_changed().into());
         }
         let (peer, table) = (self.peer(node).to_owned(), layout.definition.name.clone());
         Err(PoolError::Unsound { peer, table }.into())

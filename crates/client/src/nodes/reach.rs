@@ -20,6 +20,7 @@ use farsight_fabric::{Connection, FabricError};
 use farsight_protocol::{ControlRequest, ErrorCode, LeftOut, LostNodes, NodeHello};
 
 use super::Nodes;
+use super::taking_in::newest_term;
 use crate::engine::Lookup;
 use crate::{CatalogueError, PoolError};
 
@@ -42,15 +43,20 @@ struct Renewed {
 
 impl<C: Connection> Nodes<C> {
     /// The nodes of a pool that were reached, by their places. Others have said that they go on without
-    /// `lost`. The first request asks whether the pool goes on without the rest of those that were not
-    /// reached.
+    /// `lost`, when their pool had taken in so many nodes. The first request asks whether the pool goes on
+    /// without the rest of those that were not reached.
     pub(crate) fn reach(
         reached: Vec<(usize, Result<C, FabricError>)>,
         pool_nodes: usize,
-        lost: LostNodes,
+        told @ (lost, _): (LostNodes, u32),
         engines: Lookup<C>,
     ) -> Result<Self, FabricError> {
         let (mut connections, mut failure) = (Vec::new(), None);
+        let is_reached =
+            |(place, reached): &&(usize, Result<C, FabricError>)| reached.is_ok() && !lost.contains(*place);
+        // Where too few are left, one of them may have come back since.
+        let are_enough = 2 * reached.iter().filter(is_reached).count() > pool_nodes;
+        let told @ (lost, _) = if are_enough { told } else { (LostNodes::default(), told.1) };
         for (place, connection) in reached {
             match connection {
                 Ok(connection) if !lost.contains(place) => connections.push((place, connection)),
@@ -61,7 +67,20 @@ impl<C: Connection> Nodes<C> {
         let nodes = Self::over(connections, pool_nodes, engines)?;
         match failure {
             Some(failure) if !nodes.lost.leave_a_majority(pool_nodes) => Err(failure),
-            failure => Ok(Self { failure, ..nodes }),
+            failure => Ok(Self { failure, told, ..nodes }),
+        }
+    }
+
+    /// Fails as a loss if the pool is another one than this client has reached.
+    pub(super) fn agree_on_view(&self) -> Result<(), FabricError> {
+        // Relaxed: as where it is set.
+        if !self.has_replicas.load(Ordering::Relaxed) || self.pool_size < 3 {
+            return Ok(());
+        }
+        match self.epochs() {
+            Err(CatalogueError::Fabric(error)) if self.poisoned.check("").is_err() => Err(error),
+            // What else is wrong its first request tells.
+            _ => Ok(()),
         }
     }
 
@@ -72,24 +91,26 @@ impl<C: Connection> Nodes<C> {
         let former: Vec<_> = former.chain(self.missing.iter().map(|(place, of)| (*place, of))).collect();
         let again = |(place, connection): &(usize, &Arc<C>)| (*place, connection.reconnect(timeout));
         let mut reached: Vec<_> = former.iter().map(again).collect();
-        if let Some(failure) = &self.failure {
-            // Of some there never was a connection.
-            let is_unknown = |place: &usize| former.iter().all(|(known, _)| known != place);
-            let unknown = (0..self.pool_size).filter(is_unknown);
-            reached.extend(unknown.map(|place| (place, Err(failure.clone()))));
+        // Of some there never was a connection.
+        for place in (0..self.pool_size).filter(|place| former.iter().all(|(known, _)| known != place)) {
+            match (&self.dial, &self.failure) {
+                (Some(dial), _) => reached.push((place, dial(place))),
+                (None, Some(failure)) => reached.push((place, Err(failure.clone()))),
+                (None, None) => {}
+            }
         }
         reached.sort_unstable_by_key(|(place, _)| *place);
-        let mut nodes = Self::reach(reached, self.pool_size, self.said_lost(), self.engines)?;
+        let mut nodes = Self::reach(reached, self.pool_size, self.said(), self.engines)?;
         match &nodes.failure {
-            None => {}
             // Relaxed: as where it is set.
             Some(failure) if !self.has_replicas.load(Ordering::Relaxed) => return Err(failure.clone()),
-            Some(_) => {
+            _ => {
                 let is_missing = |(place, _): &(usize, &Arc<C>)| !nodes.places.contains(place);
                 let missing = former.into_iter().filter(is_missing);
                 nodes.missing = missing.map(|(place, connection)| (place, Arc::clone(connection))).collect();
             }
         }
+        nodes.dial.clone_from(&self.dial);
         nodes.inherit(self);
         Ok(nodes)
     }
@@ -105,11 +126,24 @@ impl<C: Connection> Nodes<C> {
     /// Compares what each node says of its pool with what this client has reached. Has all of them go on
     /// without the others, if they do not yet.
     pub(super) fn agree(&self, hellos: &[NodeHello]) -> Result<(), CatalogueError> {
-        let said = hellos.iter().fold(self.lost, |lost, hello| lost.and(hello.lost));
-        if said != self.lost {
+        let term = newest_term(hellos);
+        // Relaxed: who connects again has seen it, or learns it anew.
+        self.term.store(term, Ordering::Relaxed);
+        let said = hellos.iter().fold(LostNodes::default(), |lost, hello| lost.and(hello.lost));
+        if said.and(self.lost) != self.lost {
             let said_by =
                 self.places.iter().copied().zip(hellos.iter().map(|hello| hello.lost)).collect::<Vec<_>>();
             return Err(self.left_behind(LostNodes::agreed(self.lost, &said_by, self.pool_size)).into());
+        }
+        let is_behind = |hello: &NodeHello| hello.place.is_some() && hello.term < term;
+        let (told, told_term) = self.told;
+        let came_back = told.0 & !said.0;
+        if hellos.iter().any(is_behind) {
+            self.spread_list(hellos, term)?;
+            return Err(self.taken_in(told.0).into());
+        }
+        if came_back != 0 && term > told_term {
+            return Err(self.taken_in(came_back).into());
         }
         if hellos.iter().any(|hello| hello.lost != self.lost) {
             self.leave_out()?;
@@ -135,7 +169,8 @@ impl<C: Connection> Nodes<C> {
 
     /// Has each node go on without those that are lost, and waits for it.
     pub(super) fn leave_out(&self) -> Result<(), CatalogueError> {
-        let request = ControlRequest::LeaveOut { lost: self.lost };
+        let (lost, term) = (self.lost, self.term.load(Ordering::Relaxed));
+        let request = ControlRequest::LeaveOut { lost, term };
         for node in 0..self.count() {
             let mut waited = Duration::ZERO;
             loop {
@@ -157,7 +192,7 @@ impl<C: Connection> Nodes<C> {
         Ok(())
     }
 
-    fn pause(&self, node: usize, pause: Duration) -> Result<(), FabricError> {
+    pub(super) fn pause(&self, node: usize, pause: Duration) -> Result<(), FabricError> {
         let super::Node { connection, asker } = &self.all[node];
         asker.with_queue(connection, |queue| {
             PoolLane::new(std::slice::from_mut(queue)).block_on(async |slot| slot.pause(pause).await)
@@ -166,7 +201,7 @@ impl<C: Connection> Nodes<C> {
 
     /// What a refusal to go on without a node means: that this client does not reach it, if that is so, or
     /// that others are in the way.
-    fn of_refusal(&self, error: CatalogueError) -> CatalogueError {
+    pub(super) fn of_refusal(&self, error: CatalogueError) -> CatalogueError {
         match (&self.failure, error) {
             (Some(failure), CatalogueError::Refused { .. }) => failure.clone().into(),
             (None, CatalogueError::Refused { peer, source }) => {
@@ -208,13 +243,33 @@ impl<C: Connection> Nodes<C> {
         FabricError::Disconnected { peer: self.peer(0).to_owned(), reason }
     }
 
+    /// Notes that new nodes stand in the places of some that were lost.
+    fn taken_in(&self, places: u16) -> FabricError {
+        // Relaxed: as in `left_behind`.
+        self.came_back.fetch_or(places.into(), Ordering::Relaxed);
+        self.poisoned.raise();
+        let reason = "a new node has taken the place of a lost one".to_owned();
+        FabricError::Disconnected { peer: self.peer(0).to_owned(), reason }
+    }
+
+    /// Notes that a node has another list of nodes than it had.
+    pub(super) fn list_changed(&self) -> FabricError {
+        self.taken_in(0)
+    }
+
     /// The nodes without which the pool goes on, as far as this client has heard.
     pub(super) fn said_lost(&self) -> LostNodes {
-        LostNodes(self.said_lost.load(Ordering::Relaxed) as u16).and(match self.failure {
+        let said = LostNodes(self.said_lost.load(Ordering::Relaxed) as u16).and(match self.failure {
             // Nobody has agreed to that, perhaps.
             Some(_) => LostNodes::default(),
             None => self.lost,
-        })
+        });
+        LostNodes(said.0 & !(self.came_back.load(Ordering::Relaxed) as u16))
+    }
+
+    /// The same, and how many nodes the pool had taken in then.
+    fn said(&self) -> (LostNodes, u32) {
+        (self.said_lost(), self.term.load(Ordering::Relaxed).max(self.told.1))
     }
 
     /// A refusal that says so, as a loss of the connections.

@@ -46,8 +46,8 @@ pub enum PoolError {
     },
     /// Names and tables are not changed without all nodes.
     #[error(
-        "no table can be {changed}: the pool of {nodes} nodes goes on without nodes {}. Start all nodes again and load \
-         the tables anew", places(*lost)
+        "no table can be {changed}: the pool of {nodes} nodes goes on without nodes {}. Start new ones in their \
+         places, and take them in with `farsight repair`", places(*lost)
     )]
     Incomplete {
         /// What was to be done with a table.

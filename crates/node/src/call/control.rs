@@ -20,8 +20,12 @@ impl Calls {
         let tables = &state.tables;
         match request {
             ControlRequest::Hello => {
-                let (epoch, place) = (tables.epoch().0, tables.place().cloned());
-                answer.push_control(&NodeHello { epoch, place, lost: state.pool_view().lost });
+                let view = state.pool_view();
+                let (lost, term) = (view.lost, view.taking_in.term());
+                let place = tables.place().filter(|_| view.taking_in.check_whole().is_ok());
+                let (epoch, place) = (tables.epoch().0, place.as_deref().cloned());
+                let pool = place.as_ref().and(tables.pool()).map(|pool| pool.0);
+                answer.push_control(&NodeHello { epoch, place, lost, term, pool });
             }
             ControlRequest::CreateTable { layout, place, id } => {
                 let table = tables.create(&state.listeners, layout, place, id)?;

@@ -1,7 +1,7 @@
 //! What compute nodes of a pool ask: their numbers, blocks, objects, and fences.
 
 use farsight_base::{ClientId, Epoch};
-use farsight_protocol::{ControlRequest, ErrorCode, PoolPlace, ReplyWriter, ServerError, Space};
+use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError, Space};
 
 use super::Calls;
 use crate::compute_nodes::Identity;
@@ -18,9 +18,10 @@ impl Calls {
         let owner = || state.owner(client);
         match request {
             ControlRequest::Register { lost } => {
-                let pool = state.tables.place().map_or(state.tables.epoch(), PoolPlace::coordinator);
-                let view = state.pool_view();
+                let mut view = state.pool_view();
                 view.check(lost)?;
+                view.taking_in.check_open(self.now)?;
+                let pool = state.tables.pool().unwrap_or(state.tables.epoch());
                 answer.push_control(&state.compute_nodes().register(pool, client)?);
             }
             ControlRequest::Announce { coordinator, compute_node, lost } => {
@@ -29,6 +30,7 @@ impl Calls {
                 let is_coordinator = state.is_coordinator();
                 let view = state.pool_view();
                 view.check(lost)?;
+                view.taking_in.check_whole()?;
                 state.compute_nodes().announce(client, identity, is_coordinator)?;
             }
             ControlRequest::Allocate { table, space, count } => {
@@ -65,7 +67,10 @@ impl Calls {
                 owner()?;
                 answer.push_control(&state.renew(lost, is_whole, self.now));
             }
-            ControlRequest::LeaveOut { lost } => answer.push_control(&state.leave_out(lost, self.now)?),
+            ControlRequest::LeaveOut { lost, term } => {
+                answer.push_control(&state.leave_out(lost, term, self.now)?);
+            }
+            ControlRequest::TakeIn(step) => self.take_in(client, step, answer)?,
             of_objects => self.objects(client, of_objects, answer)?,
         }
         Ok(())

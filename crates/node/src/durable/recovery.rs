@@ -93,7 +93,7 @@ impl Recovering for RecoveredTables<'_> {
             layout.definition.name.clone_from(&table.name);
             let missing =
                 || ServerError::new(ErrorCode::Bug, "the catalogue has tables, and no pool of theirs");
-            let place = self.state.tables.place().cloned().ok_or_else(missing)?;
+            let place = self.state.tables.place().as_deref().cloned().ok_or_else(missing)?;
             self.state.tables.restore(&self.state.listeners, TableId(number), layout, place)
         });
         if let Some(durable) = &self.state.durable {

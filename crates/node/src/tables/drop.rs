@@ -28,7 +28,7 @@ impl Tables {
     pub(crate) fn drop(&self, listeners: &Listeners, name: &str) -> Result<(), ServerError> {
         let changing = lock(&self.changing);
         let table = self.open(name)?;
-        let has_others = table.place().epochs.len() > 1;
+        let has_others = table.nodes() > 1;
         if let Some(durable) = &self.durable {
             durable.drop_table(table.id(), has_others)?;
         }
@@ -83,7 +83,7 @@ impl Tables {
 }
 
 /// Takes a table's regions away from everybody, in its engine's order, and lets it go.
-fn withdraw(listeners: &Listeners, table: Arc<Table>) {
+pub(super) fn withdraw(listeners: &Listeners, table: Arc<Table>) {
     for region in table.regions() {
         if let Err(error) = listeners.withdraw_region(region.id()) {
             // It is in no catalogue any more, so nobody new finds it.
