@@ -18,6 +18,7 @@ pub(crate) mod log;
 pub(crate) mod neighbour;
 pub(crate) mod put;
 pub(crate) mod rename;
+pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod scan;
 pub(crate) mod serve;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use farsight::{
-    Addresses, Client, ConnectError, ConnectOptions, DefaultSocketError, FabricError, ServerUrl,
-    default_socket,
+    Addresses, Client, ConnectError, ConnectOptions, DefaultSocketError, FabricError, PoolRepairError,
+    RepairError, RepairProgress, Repaired, ServerUrl, default_socket,
 };
 
 use crate::duration;
@@ -86,6 +86,22 @@ impl Connection {
     /// The URLs given, or that of the default socket.
     pub(crate) fn url(&self) -> Result<Addresses, DefaultSocketError> {
         self.url.clone().map_or_else(|| Ok(ServerUrl::shm(default_socket()?).into()), Ok)
+    }
+
+    /// Takes new nodes into the pool at these addresses, once one is there.
+    pub(crate) fn repair(&self, progress: &mut dyn FnMut(RepairProgress<'_>)) -> Result<Vec<Repaired>> {
+        let (url, options) = (self.url()?, self.way.options()?);
+        let begun = Instant::now();
+        loop {
+            match farsight::repair(url.clone(), &options, progress) {
+                Err(PoolRepairError::Repair(RepairError::NotThere { .. }))
+                    if begun.elapsed() < self.wait.unwrap_or_default() =>
+                {
+                    std::thread::sleep(LOOK_PAUSE);
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 
     pub(crate) fn open(&self) -> Result<Client> {
