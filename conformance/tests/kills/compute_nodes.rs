@@ -98,7 +98,7 @@ impl Writers {
                     oracle.suspect(key, Some(sequence));
                     self.lost.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => panic!("writer {writer}: {error}"),
+                Err(error) => panic!("writer {writer}: {}", farsight_base::report::with_causes(&error)),
             }
         }
         for key in (first.0..first.0 + KEYS).map(Identity) {

@@ -140,6 +140,16 @@ fn a_new_node_takes_the_first_ones_place_over_tcp() {
 }
 
 #[test]
+fn a_new_node_takes_a_killed_ones_place_over_shared_memory() {
+    repair_one("a node is taken in, shm", over_shared_memory, None);
+}
+
+#[test]
+fn a_new_node_takes_the_first_ones_place_over_shared_memory() {
+    repair_one("the first node is taken in, shm", over_shared_memory, Some(0));
+}
+
+#[test]
 fn a_pool_goes_on_without_a_killed_node_over_shared_memory() {
     lose_one("a node is killed, shm", over_shared_memory, Signal::KILL);
 }

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
-use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64};
+use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
@@ -78,6 +78,8 @@ pub(crate) struct Nodes<C: Connection> {
     lives: OnceLock<Option<Vec<NodeLife>>>,
     /// Set once all nodes were told of them.
     met: OnceLock<()>,
+    /// This process has requested its number. So its nodes may know it as a compute node, and end it as one.
+    has_requested: AtomicBool,
     /// The lock values of this process, once it has its number.
     locks: OnceLock<ComputeNodeLocks>,
     tables: Mutex<Tables<C>>,
@@ -157,6 +159,7 @@ impl<C: Connection> Nodes<C> {
             epochs,
             lives,
             met,
+            has_requested: AtomicBool::new(false),
             locks,
             tables,
             name_changes,
@@ -324,6 +327,8 @@ impl<C: Connection> Nodes<C> {
 
     fn register(&self, coordinator: u64) -> Result<ComputeNode, CatalogueError> {
         let lost = self.lost;
+        // Relaxed: who finds a connection ended was answered, or sent something, behind this.
+        self.has_requested.store(true, Ordering::Relaxed);
         let compute_node = self.ask(0, &ControlRequest::Register { lost })?;
         for node in 1..self.count() {
             self.ask::<()>(node, &ControlRequest::Announce { coordinator, compute_node, lost })?;
@@ -351,9 +356,9 @@ impl<C: Connection> Nodes<C> {
         Ok(Fenced::Done)
     }
 
-    /// True once this process has a number among the compute nodes.
+    /// True once this process may have a number among the compute nodes: it has requested one.
     pub(crate) fn is_registered(&self) -> bool {
-        self.locks.get().is_some()
+        self.has_requested.load(Ordering::Relaxed)
     }
 
     /// Queue pairs for one session, one a node.

@@ -23,6 +23,8 @@ use crate::{CatalogueError, ClientOptions, OpenError};
 
 /// Attempts of one call: that many times it may find its connection lost, and no more.
 pub(crate) const ATTEMPTS_MAX: u32 = 3;
+/// Times that a pool becomes another one under a call, at most.
+const CHANGES_MAX: u32 = 8;
 /// Times that a client that connects finds its pool to be another one than it has reached, at most.
 const VIEWS_MAX: usize = 4;
 /// The first pause between two attempts; it doubles.
@@ -52,6 +54,31 @@ struct Outage {
     since: Option<Instant>,
     /// How the last attempts ended, and when.
     failed: Option<(Instant, FabricError)>,
+}
+
+/// What one call has lost. Each loss is an attempt, but not, within a bound, that its pool has become another
+/// one meanwhile: it goes on without a node, or with a new one.
+#[derive(Default)]
+pub(crate) struct Losses {
+    /// Attempts that are over.
+    pub(crate) attempts: u32,
+    changes: u32,
+}
+
+impl Losses {
+    /// Those of a call so many of whose attempts are over.
+    pub(crate) fn behind(attempts: u32) -> Self {
+        Self { attempts, changes: 0 }
+    }
+
+    /// Counts a loss of this backend.
+    pub(crate) fn count(&mut self, backend: &dyn Backend) {
+        if backend.check_usable().is_err() && self.changes < CHANGES_MAX {
+            self.changes += 1;
+        } else {
+            self.attempts += 1;
+        }
+    }
 }
 
 /// Errors that may be the fabric's.
@@ -139,15 +166,19 @@ impl Shared {
         mut run: impl FnMut(&Arc<dyn Backend>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut backend = self.current();
-        for _ in 1..ATTEMPTS_MAX {
+        let mut losses = Losses::default();
+        loop {
             let error = match run(&backend) {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
             let Some(loss) = error.loss(&*backend) else { return Err(error) };
+            losses.count(&*backend);
+            if losses.attempts >= ATTEMPTS_MAX {
+                return Err(error);
+            }
             backend = self.renew(loss)?;
         }
-        run(&backend)
     }
 
     /// A backend with a connection, after a session saw `loss`: the current one if it stands, or a new one.

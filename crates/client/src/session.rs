@@ -19,14 +19,11 @@ use farsight_protocol::{TableId, WriteOutcome};
 
 use crate::attached::{Got, LetGo, Operations, Read, Working};
 use crate::expiry::Expiring;
-use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
+use crate::reconnect::{ATTEMPTS_MAX, Losses, OfFabric};
 use crate::server_time::ServerTime;
 use crate::session_key::SessionKey;
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
-
-/// Times that a pool changes its list of nodes under a session that connects, at most.
-const CHANGES_MAX: u32 = 8;
 
 /// Where the answer to a read came from: what is read in several pieces is of one origin, or worth nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -484,9 +481,10 @@ impl Session {
     /// Moves to an epoch with a connection, and opens the table there. Each loss, `loss` the first of them,
     /// counts as an attempt; but not, within a bound, a pool that changes its list of nodes meanwhile.
     fn renew(&mut self, attempts: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
-        let mut changes = 0;
-        while *attempts < ATTEMPTS_MAX {
-            *attempts += 1;
+        // The first one is over.
+        let mut losses = Losses::behind(*attempts);
+        while losses.attempts < ATTEMPTS_MAX {
+            *attempts = losses.attempts + 1;
             let backend = self.table.shared().renew(&loss)?;
             match self.table.attach(&backend, self.access, 0) {
                 Ok(working) => {
@@ -495,10 +493,7 @@ impl Session {
                 }
                 Err(error) => match error.loss(&*backend) {
                     Some(again) => {
-                        if backend.check_usable().is_err() && changes < CHANGES_MAX {
-                            changes += 1;
-                            *attempts -= 1;
-                        }
+                        losses.count(&*backend);
                         loss = again.clone();
                     }
                     None => return Err(error),

@@ -15,6 +15,7 @@ use farsight_protocol::{
     ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo,
     TableLayout,
 };
+use serde::de::DeserializeOwned;
 
 use super::rolex::call_error;
 use super::{Attachment, ClientEngine, OpenedTable, Sharing};
@@ -63,9 +64,11 @@ fn table_of(layout: &TableLayout, infos: &[TableInfo]) -> Result<FlexTable, Cata
         nodes[usize::from(info.place.index)] = Some(node(info));
     }
     let definition = &layout.definition;
-    FlexTable::new(&nodes, (definition.key_kind, definition.values), definition.replicas()).map_err(|error| CatalogueError::Engine {
-        table: definition.name.clone(),
-        source: EngineError::Engine(Arc::new(error)),
+    FlexTable::new(&nodes, (definition.key_kind, definition.values), definition.replicas()).map_err(|error| {
+        CatalogueError::Engine {
+            table: definition.name.clone(),
+            source: EngineError::Engine(Arc::new(error)),
+        }
     })
 }
 
@@ -139,6 +142,12 @@ struct NodeCalls<C: Connection> {
     table: TableId,
 }
 
+impl<C: Connection> NodeCalls<C> {
+    fn ask<T: DeserializeOwned>(&self, node: usize, request: &ControlRequest) -> CallResult<T> {
+        self.nodes.ask(node, request).map_err(|error| call_error(self.nodes.of_view(error)))
+    }
+}
+
 impl<C: Connection> ObjectCalls for NodeCalls<C> {
     fn exchange(
         &self,
@@ -150,7 +159,7 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
         let (table, published, freed) = (self.table, published.to_vec(), freed.to_vec());
         let shard = shard as u8;
         let request = ControlRequest::ExchangeObjects { table, shard, lines, count, published, freed };
-        self.nodes.ask(node, &request).map_err(call_error)
+        self.ask(node, &request)
     }
 
     fn renew(&self, now: MonotonicNs) -> CallResult<MonotonicNs> {
@@ -159,7 +168,7 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
 
     fn settled(&self, (node, shard): (usize, usize), number: u32) -> CallResult<()> {
         let request = ControlRequest::Settled { table: self.table, shard: shard as u8, number };
-        self.nodes.ask(node, &request).map_err(call_error)
+        self.ask(node, &request)
     }
 
     fn fence(&self, compute_node: ComputeNode) -> CallResult<Fenced> {
@@ -168,16 +177,16 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
 
     fn fenced(&self, (node, shard): (usize, usize), owners: &[ComputeNode]) -> CallResult<()> {
         let (table, shard, owners) = (self.table, shard as u8, owners.to_vec());
-        self.nodes.ask(node, &ControlRequest::FencedOwners { table, shard, owners }).map_err(call_error)
+        self.ask(node, &ControlRequest::FencedOwners { table, shard, owners })
     }
 
     fn begin_split(&self, node: usize, partition: u16, subtable: u16) -> CallResult<SplitGrant> {
         let request = ControlRequest::BeginSplit { table: self.table, partition, subtable };
-        self.nodes.ask(node, &request).map_err(call_error)
+        self.ask(node, &request)
     }
 
     fn end_split(&self, (node, shard): (usize, usize), units: [u32; 2]) -> CallResult<()> {
         let request = ControlRequest::EndSplit { table: self.table, shard: shard as u8, units };
-        self.nodes.ask(node, &request).map_err(call_error)
+        self.ask(node, &request)
     }
 }

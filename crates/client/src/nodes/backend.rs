@@ -152,7 +152,7 @@ impl<C: Connection> Backend for Nodes<C> {
     fn offer_proxy(&self, offer: &ProxyOffer) -> Result<ProxyLease, CatalogueError> {
         // The coordinator knows this compute node by then.
         self.locks()?;
-        self.ask(0, &ControlRequest::OfferProxy(offer.clone()))
+        self.ask(0, &ControlRequest::OfferProxy(offer.clone())).map_err(|error| self.of_view(error))
     }
 
     fn proxies(&self, table: TableId) -> Result<Vec<Proxy>, CatalogueError> {

@@ -272,11 +272,13 @@ impl<C: Connection> Nodes<C> {
         (self.said_lost(), self.term.load(Ordering::Relaxed).max(self.told.1))
     }
 
-    /// A refusal that says so, as a loss of the connections.
-    pub(super) fn of_view(&self, error: CatalogueError) -> CatalogueError {
+    /// A refusal because this compute node is ended, or goes by another list of nodes, as a loss of the
+    /// connections. Over shared memory a client is told to go, and may ask something before it hears that.
+    pub(crate) fn of_view(&self, error: CatalogueError) -> CatalogueError {
         match error {
-            CatalogueError::Refused { source, .. } if source.code == ErrorCode::Fenced => {
-                self.left_behind(self.said_lost()).into()
+            CatalogueError::Refused { peer, source } if source.code == ErrorCode::Fenced => {
+                self.poisoned.raise();
+                FabricError::Disconnected { peer, reason: source.to_string() }.into()
             }
             error => error,
         }

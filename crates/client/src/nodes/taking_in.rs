@@ -81,6 +81,8 @@ impl<C: Connection> Nodes<C> {
     pub(crate) fn register_taker(&self, attempt: u64) -> Result<(), CatalogueError> {
         let (coordinator, lost) = (self.pool_name()?, self.lost);
         let request = ControlRequest::TakeIn(TakeIn::Register { attempt, lost });
+        // Relaxed: as where others request it.
+        self.has_requested.store(true, Ordering::Relaxed);
         let compute_node: ComputeNode = self.ask(0, &request)?;
         for node in 1..self.count() {
             self.ask::<()>(node, &ControlRequest::Announce { coordinator, compute_node, lost })?;
