@@ -141,5 +141,8 @@ fn every_block_does_what_the_readme_says() {
     assert_eq!(printed.lines().filter(|line| line.contains('\t')).count(), 3, "{printed}");
     let loaded = "10,000 pairs into table users by puts";
     let got = "\nuser7@example.org\tAda\nuser9999@example.org\tname 9999\n";
-    check(replicas, 5, &[loaded, got, "replaced, version ", ", without 1", "writes for others"]);
+    let (without, taken_in) = (", without 1", "\nnode 1 taken in after ");
+    let parts = [loaded, got, "replaced, version ", without, "writes for others", taken_in];
+    let printed = check(replicas, 6, &parts);
+    assert!(printed.ends_with("tables: users\nGrace\n"), "{printed}");
 }
