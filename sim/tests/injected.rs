@@ -151,6 +151,8 @@ found! {
     a_slot_swapped_beside_its_object: SwappedBesideWrite in "hashed" within 200;
     a_tail_that_does_not_follow: TailLeftBehind in "hashed-replicas" within 20;
     an_object_named_before_its_replicas: NamedBeforeReplicas in "hashed-replicas" within 4_000;
+    a_node_taken_in_before_it_is_whole: TakenInUnwhole in "hashed-repairs" within 20;
+    a_compute_node_of_the_old_list: OldListLetIn in "hashed-repairs" within 200;
     a_shared_value_replaced_at_once: SharedNotClosed in "hashed-cached" within 20;
     a_closing_that_is_not_counted: ClosingNotCounted in "hashed-cached" within 200;
     a_value_kept_while_its_slot_closes: ClosingKept in "hashed-cached" within 2_000;
@@ -227,6 +229,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "TicketGivenAgain",
     "WokenBeforeReply",
     "EmptiedForOthers",
+    "LeftAttemptHeard",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

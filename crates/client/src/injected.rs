@@ -11,4 +11,6 @@ farsight_base::bugs! {
     OTHER_EPOCH_SERVED = "OtherEpochServed";
     /// A session sends writes again whose answers are lost.
     WRITE_REPEATED = "WriteRepeated";
+    /// A new node is taken in before it has the last piece of a table.
+    TAKEN_IN_UNWHOLE = "TakenInUnwhole";
 }

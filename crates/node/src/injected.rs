@@ -43,4 +43,8 @@ farsight_base::bugs! {
     HAND_FREED_UNFENCED = "HandFreedUnfenced";
     /// Memory of an object is given again in the generation that it had.
     GENERATION_KEPT = "GenerationKept";
+    /// A node lets compute nodes in that go by the list of nodes from before a new one was taken in.
+    OLD_LIST_LET_IN = "OldListLetIn";
+    /// A new node takes what an attempt brings that was left.
+    LEFT_ATTEMPT_HEARD = "LeftAttemptHeard";
 }

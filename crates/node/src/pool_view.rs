@@ -26,6 +26,8 @@ use farsight_base::clock::MonotonicNs;
 use farsight_protocol::{ErrorCode, Fenced, LeftOut, LostNodes, PoolPlace, ServerError};
 
 use crate::NodeState;
+#[cfg(injected)]
+use crate::injected;
 use crate::taking_in::TakingIn;
 
 /// An attempt to take a node in goes on so many times as long as reads are believed, from when it was heard
@@ -68,6 +70,10 @@ impl PoolView {
     /// Refuses who leaves other nodes out.
     pub(crate) fn check(&self, lost: LostNodes) -> Result<(), ServerError> {
         if lost == self.lost && lost == self.closing {
+            return Ok(());
+        }
+        #[cfg(injected)]
+        if injected::OLD_LIST_LET_IN.is_injected() && self.taking_in.term() > 0 {
             return Ok(());
         }
         let text =

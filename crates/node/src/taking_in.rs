@@ -24,6 +24,8 @@ use farsight_protocol::{
 };
 
 use crate::NodeState;
+#[cfg(injected)]
+use crate::injected;
 use crate::pool_view::PoolView;
 use crate::table::Table;
 
@@ -154,6 +156,8 @@ impl TakingIn {
     fn check_receiving(&self, attempt: u64) -> Result<(), ServerError> {
         let (got, is_whole) =
             self.receiving.as_ref().map_or((0, false), |receiving| (receiving.attempt, receiving.is_whole));
+        #[cfg(injected)]
+        let attempt = if injected::LEFT_ATTEMPT_HEARD.is_injected() { got } else { attempt };
         if got == attempt && !is_whole { Ok(()) } else { Err(left(attempt, got)) }
     }
 }
@@ -415,5 +419,104 @@ impl NodeState {
         self.tables.take_in(place);
         self.tables.all().iter().for_each(|table| table.hosted().take_in(lost, false));
         view.take_in(lost, term);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRUSTED: Duration = Duration::from_nanos(10);
+    /// Of three nodes the last is taken in.
+    const EPOCHS: [u64; 3] = [5, 6, 9];
+
+    fn begun() -> TakingIn {
+        let mut taking_in = TakingIn::new(TRUSTED);
+        let place = PoolPlace { epochs: EPOCHS.to_vec(), index: 0 };
+        let heard_at = MonotonicNs(0);
+        taking_in.attempt = Some(Attempt { number: 1, place, taken: 2, heard_at, closed: None });
+        taking_in.greatest = 1;
+        taking_in
+    }
+
+    fn code<T: std::fmt::Debug>(refused: Result<T, ServerError>) -> ErrorCode {
+        refused.expect_err("a refusal").code
+    }
+
+    #[test]
+    fn compute_nodes_are_let_in_but_while_a_node_is_taken_in() {
+        let mut taking_in = begun();
+        assert_eq!(taking_in.check_open(MonotonicNs(0)), Ok(()), "it has not ended the former ones yet");
+        taking_in.attempt.as_mut().expect("an attempt").closed = Some(4);
+        assert_eq!(code(taking_in.check_open(MonotonicNs(10))), ErrorCode::TakingIn);
+        assert_eq!(taking_in.check_open(MonotonicNs(11)), Ok(()), "nobody has heard of it for so long");
+        assert!(taking_in.attempt.is_none());
+    }
+
+    #[test]
+    fn an_attempt_goes_on_while_it_is_heard_of() {
+        let mut taking_in = begun();
+        assert_eq!(code(taking_in.closed(1, MonotonicNs(10)).map(drop)), ErrorCode::BadRequest, "not closed");
+        taking_in.heard(1, MonotonicNs(20)).expect("it was heard of at 10").closed = Some(4);
+        taking_in.closed(1, MonotonicNs(30)).expect("it is closed");
+        assert_eq!(code(taking_in.heard(2, MonotonicNs(30)).map(drop)), ErrorCode::Forgotten, "another one");
+        assert_eq!(code(taking_in.closed(1, MonotonicNs(41)).map(drop)), ErrorCode::Forgotten, "too late");
+        assert_eq!(code(taking_in.closed(1, MonotonicNs(41)).map(drop)), ErrorCode::Forgotten, "for good");
+    }
+
+    #[test]
+    fn an_attempt_that_is_given_up_or_has_ended_does_nothing_more() {
+        let mut given_up = begun();
+        given_up.give_up();
+        assert_eq!(code(given_up.heard(1, MonotonicNs(1)).map(drop)), ErrorCode::Forgotten);
+        assert_eq!((given_up.term(), given_up.greatest), (0, 1), "the next one has another number");
+        let mut ended = begun();
+        ended.end(1);
+        assert_eq!(code(ended.heard(1, MonotonicNs(1)).map(drop)), ErrorCode::Forgotten);
+        assert_eq!(ended.check_term(1), Ok(()));
+        assert_eq!(code(ended.check_term(0)), ErrorCode::Fenced);
+    }
+
+    #[test]
+    fn a_new_node_takes_what_its_attempt_brings_until_it_is_whole() {
+        let mut taking_in = TakingIn::new(TRUSTED);
+        assert_eq!(code(taking_in.check_receiving(1)), ErrorCode::Forgotten, "nothing has begun");
+        assert_eq!(taking_in.check_whole(), Ok(()), "it is no new node");
+        taking_in.receiving = Some(Receiving { attempt: 2, is_whole: false });
+        assert_eq!(taking_in.check_receiving(2), Ok(()));
+        assert_eq!(code(taking_in.check_receiving(1)), ErrorCode::Forgotten, "of a left attempt");
+        assert_eq!(code(taking_in.check_whole()), ErrorCode::Fenced);
+        assert_eq!(code(taking_in.check_open(MonotonicNs(0))), ErrorCode::Fenced);
+        taking_in.receiving = Some(Receiving { attempt: 2, is_whole: true });
+        assert_eq!(code(taking_in.check_receiving(2)), ErrorCode::Forgotten, "it has all");
+        assert_eq!(taking_in.check_open(MonotonicNs(0)), Ok(()));
+    }
+
+    #[cfg(injected)]
+    #[test]
+    fn a_left_attempt_that_counts_is_found() {
+        use farsight_base::injection::assert_found;
+        assert_found(
+            &injected::LEFT_ATTEMPT_HEARD,
+            a_new_node_takes_what_its_attempt_brings_until_it_is_whole,
+        );
+    }
+
+    #[test]
+    fn a_list_differs_in_the_place_of_a_lost_node_alone() {
+        let mut view = PoolView::new(TRUSTED);
+        view.lost = LostNodes::of([2]);
+        let own = PoolPlace { epochs: vec![5, 6, 7], index: 0 };
+        assert_eq!(view.taken(&own, &EPOCHS), Ok(2));
+        for (strange, why) in [
+            (&[5, 8, 7][..], "of a node that is there"),
+            (&[5, 6, 7], "the same"),
+            (&[8, 6, 9], "two are new"),
+            (&[5, 6], "fewer"),
+            (&[5, 6, 9, 10], "more"),
+        ] {
+            assert_eq!(code(view.taken(&own, strange)), ErrorCode::OtherPool, "{why}");
+        }
+        assert_eq!(code(view.taken(&own, &[5, 6, 5])), ErrorCode::BadRequest, "one node twice");
     }
 }

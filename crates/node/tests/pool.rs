@@ -487,11 +487,11 @@ fn a_new_node_is_taken_in_step_by_step() {
     let former_number: ComputeNode = former.ask(&register).expect("a number");
     let again = start(directory.path(), "c");
     let mut new = connect("c");
-    let mut list = epochs.clone();
-    list[2] = again.epoch().0;
+    let mut whole_list = epochs.clone();
+    whole_list[2] = again.epoch().0;
 
-    let begin = TakeIn::Begin { epochs: list.clone() };
-    let mut strange = list.clone();
+    let begin = TakeIn::Begin { epochs: whole_list.clone() };
+    let mut strange = whole_list.clone();
     strange[1] = 7;
     assert_eq!(code(take_in::<Begun>(&mut a, TakeIn::Begin { epochs: strange })), ErrorCode::OtherPool);
     assert_eq!(code(take_in::<Begun>(&mut b, begin.clone())), ErrorCode::BadRequest, "no coordinator");
@@ -514,7 +514,7 @@ fn a_new_node_is_taken_in_step_by_step() {
 
     let receive = |attempt| TakeIn::Receive {
         attempt,
-        place: place(2, &list),
+        place: place(2, &whole_list),
         pool: epochs[0],
         term: 1,
         lost: LostNodes::default(),
@@ -529,7 +529,7 @@ fn a_new_node_is_taken_in_step_by_step() {
     assert_eq!(code(take_in::<()>(&mut new, receive(attempt))), ErrorCode::Forgotten, "not above");
     let made: TableInfo =
         take_in(&mut new, TakeIn::Table { attempt, id: info.id, layout: layout.clone() }).expect("a table");
-    assert_eq!(made.place, place(2, &list));
+    assert_eq!(made.place, place(2, &whole_list));
     take_in::<()>(&mut new, pieces(attempt, 0)).expect("a piece");
     assert_eq!(code(take_in::<()>(&mut new, pieces(attempt, u32::MAX))), ErrorCode::BadRequest, "outside");
     assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::Forgotten, "another's");
@@ -555,7 +555,7 @@ fn a_new_node_is_taken_in_step_by_step() {
     assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::Forgotten, "it has all");
 
     // Nobody has the list yet; then the coordinator, and who is told by it.
-    let adopt = |by| TakeIn::Adopt { epochs: list.clone(), term: 1, lost: LostNodes::default(), by };
+    let adopt = |by| TakeIn::Adopt { epochs: whole_list.clone(), term: 1, lost: LostNodes::default(), by };
     assert_eq!(
         code(fenced(&mut b, &adopt(LostNodes::of([2])))),
         ErrorCode::Fenced,
@@ -571,7 +571,7 @@ fn a_new_node_is_taken_in_step_by_step() {
     assert_eq!(fenced(&mut b, &adopt(LostNodes::of([0]))), Ok(()), "again");
     for (index, client) in [&mut a, &mut b, &mut new].into_iter().enumerate() {
         let hello: NodeHello = client.ask(&ControlRequest::Hello).expect("an answer");
-        assert_eq!(hello.place, Some(place(index as u8, &list)));
+        assert_eq!(hello.place, Some(place(index as u8, &whole_list)));
         assert_eq!((hello.lost, hello.term, hello.pool), (LostNodes::default(), 1, Some(epochs[0])));
     }
     let newcomer = connect("a").ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() });
