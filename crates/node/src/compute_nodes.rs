@@ -121,6 +121,10 @@ impl ComputeNodes {
         is_coordinator: bool,
     ) -> Result<(), ServerError> {
         let compute_node = identity.compute_node;
+        if compute_node.0 == 0 {
+            let text = "no compute node has the number 0";
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
+        }
         if is_coordinator {
             self.check_number(identity)?;
         }
@@ -137,10 +141,6 @@ impl ComputeNodes {
             Some(known) if *known == identity => {}
             Some(known) => {
                 let text = format!("this connection is of {}, not of {compute_node}", known.compute_node);
-                return Err(ServerError::new(ErrorCode::BadRequest, text));
-            }
-            None if compute_node.0 == 0 => {
-                let text = "no compute node has the number 0";
                 return Err(ServerError::new(ErrorCode::BadRequest, text));
             }
             None => self.bind(client, identity),
@@ -360,6 +360,30 @@ mod tests {
         assert_eq!((readers(&mut nodes, 20), readers(&mut nodes, 29), readers(&mut nodes, 30)), (3, 3, 4));
         nodes.forget(ClientId(4));
         assert_eq!((readers(&mut nodes, 1_000), readers(&mut nodes, 1_010)), (4, u32::MAX));
+    }
+
+    #[test]
+    fn those_from_before_a_new_node_neither_come_nor_go_on() {
+        let mut coordinator = ComputeNodes::default();
+        let mut other = ComputeNodes::default();
+        for number in 1..=2 {
+            let client = ClientId(number);
+            let compute_node = coordinator.register(COORDINATOR, client).unwrap();
+            other.announce(client, Identity { coordinator: COORDINATOR, compute_node }, false).unwrap();
+        }
+        assert_eq!(coordinator.register(COORDINATOR, ClientId(3)), Ok(ComputeNode(3)));
+        assert_eq!(coordinator.end_all(), 3);
+        other.end_up_to(3);
+        assert_eq!(other.greatest(), 3);
+        let code = |refused: Result<(), ServerError>| refused.unwrap_err().code;
+        assert_eq!(code(coordinator.register(COORDINATOR, ClientId(1)).map(drop)), ErrorCode::Fenced);
+        assert_eq!(code(other.of_living(ClientId(2)).map(drop)), ErrorCode::Fenced);
+        // It has its number from before, and comes too late.
+        assert_eq!(code(other.announce(ClientId(3), identity(3), false)), ErrorCode::Fenced);
+        assert_eq!(code(other.announce(ClientId(3), identity(0), false)), ErrorCode::BadRequest);
+        assert_eq!(coordinator.register(COORDINATOR, ClientId(4)), Ok(ComputeNode(4)));
+        other.announce(ClientId(4), identity(4), false).unwrap();
+        assert_eq!(other.of_living(ClientId(4)), Ok(identity(4)));
     }
 
     #[test]
