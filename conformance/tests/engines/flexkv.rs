@@ -12,6 +12,7 @@ use farsight_conformance::fabric::slow::Slow;
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric_sim::Weakest;
 
+mod repairs;
 mod walks;
 
 const TABLE_BYTES: u64 = 64 << 20;
