@@ -1,17 +1,27 @@
-//! What this program does as a child of itself: Farsight's server, LMDB's loader.
+//! What this program does as a child of itself: Farsight's server, LMDB's loader; and what it loads the
+//! former with.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use farsight::{Server, ServerBuilder, ServerUrl};
+use farsight::{Access, Server, ServerBuilder, ServerUrl};
+use farsight_bench::driver::{Age, Loading, Values};
 use farsight_bench::machine;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::stores;
+
+/// Values of eight bytes, in leaves.
+pub(crate) const VALUES: Values = Values::fixed(size_of::<u64>());
+
+/// What Farsight's tables of [`VALUES`] are loaded with.
+pub(crate) fn loading(access: Access) -> Loading {
+    Loading { values: VALUES, access, age: Age::Fresh, cache_bytes: None, value_cache_bytes: None }
+}
 
 /// Serves until told to end, or until the parent ends.
 pub(crate) fn serve(socket: &Path, core: Option<usize>, listen: Option<ServerUrl>) -> Result<ExitCode> {

@@ -20,14 +20,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use farsight_base::prng::SplitMix64;
 use farsight_bench::dataset::{Dataset, FileOptions};
-use farsight_bench::driver::{
-    Age, Cancellation, Load, Loading, Placement, ServerCommand, ServerSource, identities,
-};
+use farsight_bench::driver::{Cancellation, Load, Placement, ServerCommand, ServerSource, identities};
 use farsight_bench::machine::{Machine, process_cpu_time};
 use farsight_bench::report::write_json;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{self, Network};
+use crate::children;
 use crate::document;
 use crate::tally::value_of;
 
@@ -139,9 +138,8 @@ impl NetworkBench<'_> {
             arguments.extend(["--core".to_owned(), core.to_string()]);
         }
         let network = Some("tcp://127.0.0.1:0".parse()?);
-        let source = ServerSource::Start(ServerCommand { program, arguments, network });
-        let access = ::farsight::Access::OneSided;
-        let loading = Loading { value_bytes: size_of::<u64>(), access, age: Age::Fresh };
+        let source = ServerSource::Start(ServerCommand { program, arguments, network, data: None });
+        let loading = children::loading(::farsight::Access::OneSided);
         Ok(Load::new(&source, loading, &identities(self.keys.to_vec()), 1, &Cancellation::default())?)
     }
 

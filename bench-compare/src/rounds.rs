@@ -10,10 +10,9 @@ use farsight::Access;
 use farsight_base::prng::mix;
 use farsight_bench::dataset::{Dataset, FileOptions, default_cache_directory};
 use farsight_bench::driver::{
-    Age, Cancellation, LimitRegion, Load, Loading, Placement, ServerCommand, ServerSource, identities,
-    table_keys,
+    Cancellation, LimitRegion, Load, Placement, ServerCommand, ServerSource, identities, table_keys,
 };
-use farsight_bench::limits::{LimitArrays, Limits};
+use farsight_bench::limits::Limits;
 use farsight_bench::machine::{Machine, thread_cpu_time};
 use farsight_bench::report::{ComparedStore, Comparison, Rate, Work, write_json};
 use farsight_bench::workload::{
@@ -23,6 +22,7 @@ use farsight_oracles::Identity;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments;
+use crate::children;
 use crate::document;
 use crate::store::Store;
 use crate::stores::{Source, StoreName};
@@ -41,7 +41,6 @@ const INSERTING_WORKS: usize = 3;
 const INSERTS_PER_S: f64 = 5e6;
 /// The part of a turn that warms up before the rounds.
 const WARM_UP_PART: f64 = 0.3;
-const VALUE_BYTES: usize = 8;
 
 /// A store with its name.
 struct Opened {
@@ -141,8 +140,8 @@ impl Bench<'_> {
         if let Some(core) = placement.server_core() {
             arguments.extend(["--core".to_owned(), core.to_string()]);
         }
-        let source = ServerSource::Start(ServerCommand { program, arguments, network: None });
-        let loading = Loading { value_bytes: VALUE_BYTES, access: Access::OneSided, age: Age::Fresh };
+        let source = ServerSource::Start(ServerCommand { program, arguments, network: None, data: None });
+        let loading = children::loading(Access::OneSided);
         Ok(Load::new(&source, loading, self.space.loaded(), 1, &Cancellation::default())?)
     }
 
@@ -215,10 +214,7 @@ impl Bench<'_> {
 }
 
 fn limits(keys: &[u64]) -> Result<Limits> {
-    let region = LimitRegion::new(keys.len() as u64)?;
-    let arrays = LimitArrays::new(region.region().words(), keys);
-    region.region().collapse_to_huge_pages(region.bytes());
-    Ok(arrays.measure())
+    Ok(LimitRegion::new(keys.len() as u64, children::VALUES)?.arrays(keys).measure())
 }
 
 /// One store's turns at one work, and what its operations are sorted into.
