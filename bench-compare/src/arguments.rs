@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use farsight::ServerUrl;
+use farsight::{ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 
+use crate::durable::DurableStore;
+use crate::peers::farsight::Acknowledged;
+use crate::redis::Sync;
 use crate::stores::StoreName;
 
 /// Farsight beside other stores: the same keys, the same operations, in one run
@@ -33,7 +36,8 @@ Examples:
   cargo run --release -- --keys 10000000 --stores farsight,static-tree,lmdb,btree-map
   cargo run --release -- --dataset longitudes --json longitudes.json
   cargo run --release -- --document ../docs/comparison.md
-  cargo run --release -- redis              Farsight over TCP beside Redis";
+  cargo run --release -- redis              Farsight over TCP beside Redis
+  cargo run --release -- durable            durable writes";
 
 /// What to compare.
 #[derive(Debug, Args)]
@@ -72,6 +76,7 @@ pub(crate) struct Comparison {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Child {
     Redis(Network),
+    Durable(Durable),
     /// Become a Redis server
     #[command(hide = true)]
     RedisServer {
@@ -81,6 +86,8 @@ pub(crate) enum Child {
         port: u16,
         #[arg(long)]
         core: Option<usize>,
+        #[arg(long)]
+        sync: Option<Sync>,
     },
     /// Serve Farsight
     #[command(hide = true)]
@@ -91,6 +98,10 @@ pub(crate) enum Child {
         core: Option<usize>,
         #[arg(long)]
         listen: Option<ServerUrl>,
+        #[arg(long)]
+        data: Option<PathBuf>,
+        #[arg(long, default_value = "durable")]
+        ack: Acknowledged,
     },
     /// Load LMDB, so that its reader is another process than its writer
     #[command(hide = true)]
@@ -118,6 +129,47 @@ pub(crate) struct Network {
     #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// The server's program
+    #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
+    pub(crate) redis_server: String,
+    /// Write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the result into a document, in place of the one for as many keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) document: Option<PathBuf>,
+}
+
+/// Durable writes: Farsight beside LMDB, RocksDB and Redis, and beside one fdatasync
+///
+/// All keep their files in one directory. A write counts once it is acknowledged. At the end each store is
+/// ended and opened again, and every value is checked. Servers that promise it are ended by SIGKILL.
+#[derive(Debug, Args)]
+pub(crate) struct Durable {
+    /// Where all stores keep their files; what is made there is removed at the end
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    pub(crate) directory: PathBuf,
+    /// Keys to load, uniform, and to write, at random
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) keys: u64,
+    /// Bytes of the values, with commas between
+    #[arg(long, value_name = "B[,B...]", value_delimiter = ',', default_values_t = [8, 128],
+        value_parser = clap::value_parser!(u64).range(VALUE_BYTES_MIN as u64..=VALUE_BYTES_MAX as u64))]
+    pub(crate) sizes: Vec<u64>,
+    /// Writes in flight: with LMDB and RocksDB those of one transaction, with commas between
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_values_t = [1, 64, 2048],
+        value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub(crate) depths: Vec<u64>,
+    /// The stores [default: all that are built in]
+    #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
+    pub(crate) stores: Vec<DurableStore>,
+    /// Rounds at each depth
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) rounds: u64,
+    /// Time of one's turn, in seconds
+    #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Redis's program
     #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
     pub(crate) redis_server: String,
     /// Write the result as JSON

@@ -13,6 +13,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::peers::farsight::Acknowledged;
 use crate::stores;
 
 /// Values of eight bytes, in leaves.
@@ -24,13 +25,21 @@ pub(crate) fn loading(access: Access) -> Loading {
 }
 
 /// Serves until told to end, or until the parent ends.
-pub(crate) fn serve(socket: &Path, core: Option<usize>, listen: Option<ServerUrl>) -> Result<ExitCode> {
+pub(crate) fn serve(
+    socket: &Path,
+    core: Option<usize>,
+    listen: Option<ServerUrl>,
+    data: Option<(&Path, Acknowledged)>,
+) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")?;
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
     if let Some(core) = core {
         machine::pin_to(&[core], 0)?;
     }
-    let builder = Server::builder().socket(socket);
+    let mut builder = Server::builder().socket(socket);
+    if let Some((directory, acknowledged)) = data {
+        builder = builder.data(directory, acknowledged.into());
+    }
     let server = listen.into_iter().fold(builder, ServerBuilder::listen).start()?;
     let mut out = std::io::stdout().lock();
     let urls: Vec<String> = server.urls().iter().map(|url| format!("url={url}")).collect();

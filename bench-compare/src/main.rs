@@ -10,10 +10,15 @@
 mod arguments;
 mod children;
 mod document;
+mod durable;
 mod network;
+mod peers;
+mod process;
+mod redis;
 mod rounds;
 mod store;
 mod stores;
+mod surroundings;
 mod table;
 mod tally;
 
@@ -27,12 +32,15 @@ use arguments::{Arguments, Child};
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     match arguments.child {
-        Some(Child::Server { socket, core, listen }) => children::serve(&socket, core, listen),
+        Some(Child::Server { socket, core, listen, data, ack }) => {
+            children::serve(&socket, core, listen, data.as_deref().map(|data| (data, ack)))
+        }
         Some(Child::LoadLmdb { directory, keys }) => children::load_lmdb(&directory, &keys),
-        Some(Child::RedisServer { program, port, core }) => {
-            match network::become_server(&program, port, core)? {}
+        Some(Child::RedisServer { program, port, core, sync }) => {
+            match redis::become_server(&program, port, core, sync)? {}
         }
         Some(Child::Redis(network)) => network::run(&network),
+        Some(Child::Durable(durable)) => durable::run(&durable),
         None => rounds::run(&arguments.comparison),
     }
 }

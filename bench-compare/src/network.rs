@@ -11,7 +11,6 @@
 mod farsight;
 mod redis;
 mod report;
-mod resp;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,9 +27,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::arguments::{self, Network};
 use crate::children;
 use crate::document;
+use crate::redis::{Server as RedisServer, Settings as RedisSettings};
 use crate::tally::value_of;
 
-pub(crate) use redis::become_server;
 use report::{Contest, NetworkComparison, Series};
 
 /// The seed of keys and of requests.
@@ -108,8 +107,14 @@ impl NetworkBench<'_> {
         self.bar.set_message("loading Farsight");
         let load = self.load(&placement)?;
         self.bar.set_message("loading Redis");
-        let redis = redis::Server::start(&self.asked.redis_server, placement.server_core())?;
-        redis.load(&self.keys)?;
+        let directory = tempfile::Builder::new().prefix("farsight-redis-").tempdir()?;
+        let redis = RedisServer::start(RedisSettings {
+            program: self.asked.redis_server.clone(),
+            core: placement.server_core(),
+            sync: None,
+            directory: directory.path().to_owned(),
+        })?;
+        redis::load(&redis, &self.keys)?;
         // Now, not before: threads that were started keep the other cores.
         placement.pin(0)?;
         let mut contests = Vec::new();
@@ -171,7 +176,7 @@ impl NetworkBench<'_> {
         work: Work,
         depth: usize,
         load: &Load,
-        redis: &redis::Server,
+        redis: &RedisServer,
         questions: &[Question],
     ) -> Result<Contest> {
         let own = Entrant {
@@ -179,14 +184,14 @@ impl NetworkBench<'_> {
             process_id: load.server_process_ids[0],
             contestant: farsight::contestant(work, load)?,
         };
-        let theirs = |command: resp::Command| -> Result<Entrant> {
-            let contestant = Box::new(resp::Client::connect(redis.address(), command)?);
+        let theirs = |command: redis::Command| -> Result<Entrant> {
+            let contestant = Box::new(redis::Asker::connect(redis, command)?);
             Ok(Entrant { name: command.title(), process_id: redis.process_id(), contestant })
         };
         let mut entrants = vec![own];
         match work {
-            Work::Get => entrants.extend([theirs(resp::Command::Get)?, theirs(resp::Command::MultiGet)?]),
-            Work::Lookup => entrants.push(theirs(resp::Command::RangeByLex)?),
+            Work::Get => entrants.extend([theirs(redis::Command::Get)?, theirs(redis::Command::MultiGet)?]),
+            Work::Lookup => entrants.push(theirs(redis::Command::RangeByLex)?),
         }
         let mut series: Vec<Series> = entrants.iter().map(|entrant| Series::new(entrant.name)).collect();
         let mut at = 0;
