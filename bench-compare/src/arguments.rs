@@ -9,6 +9,10 @@ use crate::durable::DurableStore;
 use crate::peers::farsight::Acknowledged;
 use crate::redis::Sync;
 use crate::stores::StoreName;
+use crate::values::ValuesWork;
+
+/// The longest value that is compared.
+const LONGEST_BYTES: u64 = 64 << 10;
 
 /// Farsight beside other stores: the same keys, the same operations, in one run
 #[derive(Debug, Parser)]
@@ -37,7 +41,8 @@ Examples:
   cargo run --release -- --dataset longitudes --json longitudes.json
   cargo run --release -- --document ../docs/comparison.md
   cargo run --release -- redis              Farsight over TCP beside Redis
-  cargo run --release -- durable            durable writes";
+  cargo run --release -- durable            durable writes
+  cargo run --release -- values             values of 128 B to 4 KiB";
 
 /// What to compare.
 #[derive(Debug, Args)]
@@ -77,6 +82,7 @@ pub(crate) struct Comparison {
 pub(crate) enum Child {
     Redis(Network),
     Durable(Durable),
+    Values(ValueSizes),
     /// Become a Redis server
     #[command(hide = true)]
     RedisServer {
@@ -176,6 +182,46 @@ pub(crate) struct Durable {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Put the result into a document, in place of the one for as many keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) document: Option<PathBuf>,
+}
+
+/// Values of 128 B to 4 KiB: Farsight's blocks beside LMDB, Redis and memcpy
+///
+/// GETs over shared memory beside LMDB and plain copies, over TCP beside Redis; then puts.
+#[derive(Debug, Args)]
+pub(crate) struct ValueSizes {
+    /// Bytes of the values, with commas between
+    #[arg(long, value_name = "B[,B...]", value_delimiter = ',', default_values_t = [128, 1024, 4096],
+        value_parser = clap::value_parser!(u64).range(VALUE_BYTES_MIN as u64..=LONGEST_BYTES))]
+    pub(crate) sizes: Vec<u64>,
+    /// What to measure [default: all]
+    #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
+    pub(crate) works: Vec<ValuesWork>,
+    /// MiB of the values of a size: more than the caches hold. All stores together take five times as much
+    #[arg(long, value_name = "MIB", default_value_t = 512,
+        value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub(crate) mib: u64,
+    /// Requests of a batch
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub(crate) batch: u64,
+    /// Rounds of each work
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) rounds: u64,
+    /// Time of one's turn, in seconds
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Where LMDB keeps its file; memory, so that no disk is measured
+    #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
+    pub(crate) directory: PathBuf,
+    /// Redis's program
+    #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
+    pub(crate) redis_server: String,
+    /// Write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the result into a document, in place of the one for as many MiB
     #[arg(long, value_name = "FILE")]
     pub(crate) document: Option<PathBuf>,
 }

@@ -21,6 +21,7 @@ mod stores;
 mod surroundings;
 mod table;
 mod tally;
+mod values;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> Result<ExitCode> {
         }
         Some(Child::Redis(network)) => network::run(&network),
         Some(Child::Durable(durable)) => durable::run(&durable),
+        Some(Child::Values(values)) => values::run(&values),
         None => rounds::run(&arguments.comparison),
     }
 }

@@ -1,4 +1,5 @@
-//! Stores of values of any length, under keys of eight bytes: what is compared in durable writes.
+//! Stores of values of any length, under keys of eight bytes: what is compared in durable writes and in
+//! values.
 
 pub(crate) mod farsight;
 pub(crate) mod lmdb;

@@ -153,6 +153,36 @@ fn every_store_keeps_what_it_acknowledged() {
     assert!(text.contains(&format!("files on {file_system}")), "{text}");
 }
 
+/// Values by size, small: every store answers every GET rightly, and has its last value at the end.
+#[test]
+fn values_of_every_size_are_compared() {
+    if !has_redis() {
+        return;
+    }
+    let (result, text) = result_of(&[
+        "values",
+        "--sizes",
+        "128,5000",
+        "--mib",
+        "2",
+        "--batch",
+        "10",
+        "--rounds",
+        "2",
+        "--seconds",
+        "0.01",
+        "--directory",
+        ".",
+    ]);
+    let of_size: [&[&str]; 3] = [
+        &["Farsight, shared memory", "LMDB", "memcpy", "memcpy, checked"],
+        &["Farsight, TCP", "Redis"],
+        &["Farsight, shared memory", "Farsight, TCP", "LMDB", "Redis"],
+    ];
+    assert_eq!(contests(&result, "operations_per_s", 2), [of_size, of_size].concat());
+    assert!(text.starts_with("# Title\n\n<!-- measured: values 2 -->\n"), "{text}");
+}
+
 /// What cannot be measured is refused, with what was expected.
 #[test]
 fn what_cannot_be_measured_is_refused() {
@@ -161,6 +191,8 @@ fn what_cannot_be_measured_is_refused() {
         (&["durable", "--sizes", "257"], "257 is not in 8..=256"),
         (&["durable", "--stores", "paper"], "possible values: farsight, farsight-tcp, farsight-memory, lmdb"),
         (&["durable", "--directory", "/nowhere"], "looking for /nowhere"),
+        (&["values", "--sizes", "7"], "7 is not in 8..=65536"),
+        (&["values", "--mib", "0"], "0 is not in 1..=65536"),
         (
             &["durable", "--stores", "redis", "--keys", "10", "--redis-server", "/nowhere/redis"],
             "running /nowhere/redis: apt-get install redis-server",
