@@ -75,8 +75,7 @@ pub(crate) struct Load {
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// Who does what with the table if it is made now. In XStore-D each memory node gets a range with as many
-    /// of these keys as the others [default: xstore at a server, rolex in a pool, flexkv for
-    /// keys of bytes]
+    /// of these keys as the others. [default: xstore at a server, rolex in a pool, flexkv for keys of bytes]
     #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<&'static EngineKind>,
     /// How to read the values of a CSV or JSON file
