@@ -44,6 +44,11 @@ struct WantedFrame {
 pub(crate) struct PieceReaders(Option<SyncSender<WantedFrame>>);
 
 impl PieceReaders {
+    /// None: the thread that asks for a frame reads it.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
     /// Starts as many threads as this disk wants, or none if that is one.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,

@@ -10,8 +10,10 @@
 //!
 //! One thread walks along the files, and another takes in what was read, a few batches behind. Frames of
 //! pieces are read by [more of them](crate::piece_readers), as many as the disk wants. The tables see the
-//! same in the same order as they would from one.
+//! same in the same order as they would from one. Where the disk wants a single reader, the thread that asks
+//! does all of it.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -89,29 +91,75 @@ enum Told {
     Log(Receiver<LogPart>, Sender<RecordBatch>),
 }
 
-/// Tells `into` all that the directory says, from a thread of its own.
+/// Tells `into` all that the directory says: from a thread of its own, unless the disk wants one reader.
 ///
 /// # Errors
 /// [`DurabilityError`]; what `into` refuses.
 pub fn recover(store: &Store, into: &mut dyn Recovering) -> Result<Recovered, DurabilityError> {
-    let (sender, receiver) = sync_channel(WAITING_MAX);
-    let recovered = thread::scope(|scope| {
-        let thread = thread::Builder::new().name("recovery".into());
-        let taking = Taking::new(into);
-        let taking = thread.spawn_scoped(scope, move || taking.take_in(&receiver));
-        let taking = taking.map_err(disk_error("starting a thread for", store.disk().place("")))?;
-        let readers = PieceReaders::start(scope, &**store.disk());
-        let read = readers.and_then(|readers| Reading { store, sender, readers }.read());
-        let taken = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
-        let (of_pairs, mut recovered) = taken.and_then(|of_pairs| Ok((of_pairs, read?)))?;
-        for (table, version) in of_pairs {
-            let known = recovered.version_max.entry(table).or_insert(0);
-            *known = version.max(*known);
-        }
-        Ok(recovered)
-    })?;
+    let (of_pairs, mut recovered) =
+        if store.disk().readers() < 2 { by_one_thread(store, into) } else { by_threads(store, into) }?;
+    for (table, version) in of_pairs {
+        let known = recovered.version_max.entry(table).or_insert(0);
+        *known = version.max(*known);
+    }
     store.cut(&recovered.end)?;
     Ok(recovered)
+}
+
+/// What was found, and the greatest version of each table's pairs in its pieces.
+type Found = (BTreeMap<u32, u64>, Recovered);
+
+fn by_one_thread(store: &Store, into: &mut dyn Recovering) -> Result<Found, DurabilityError> {
+    let taking = RefCell::new(Taking::new(into));
+    let reading = Reading { store, taker: Taker::Here(&taking), readers: PieceReaders::none() };
+    let read = reading.read()?;
+    Ok((taking.into_inner().version_max, read))
+}
+
+fn by_threads(store: &Store, into: &mut dyn Recovering) -> Result<Found, DurabilityError> {
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("recovery".into());
+        let taking = Taking::new(into);
+        let taking = thread.spawn_scoped(scope, move || taking.take_all(&receiver));
+        let taking = taking.map_err(disk_error("starting a thread for", store.disk().place("")))?;
+        let readers = PieceReaders::start(scope, &**store.disk());
+        let taker = Taker::Thread(sender);
+        let read = readers.and_then(|readers| Reading { store, taker, readers }.read());
+        let joined = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
+        joined.and_then(|of_pairs| Ok((of_pairs, read?)))
+    })
+}
+
+/// Who takes in what was read.
+enum Taker<'t, 'r> {
+    /// Another thread.
+    Thread(SyncSender<Told>),
+    /// This one.
+    Here(&'t RefCell<Taking<'r>>),
+}
+
+/// Who takes in the log.
+enum LogTaker<'t, 'r> {
+    Thread(SyncSender<LogPart>),
+    Here(&'t RefCell<Taking<'r>>),
+}
+
+impl LogTaker<'_, '_> {
+    fn again(&self) -> Self {
+        match self {
+            Self::Thread(parts) => Self::Thread(parts.clone()),
+            Self::Here(taking) => Self::Here(taking),
+        }
+    }
+
+    /// Tells a part. Returns the batch of records that was taken in, if it was.
+    fn tell(&self, part: LogPart) -> Result<Option<RecordBatch>, DurabilityError> {
+        match self {
+            Self::Thread(parts) => parts.send(part).map(|()| None).map_err(|_| nobody_takes()),
+            Self::Here(taking) => taking.borrow_mut().part(part),
+        }
+    }
 }
 
 /// What takes in what was read.
@@ -141,8 +189,13 @@ impl<'r> Taking<'r> {
 
     /// Takes in what is read, until the end or until something is refused. Returns the greatest version of
     /// the pairs of each table.
-    fn take_in(mut self, told: &Receiver<Told>) -> Result<BTreeMap<u32, u64>, DurabilityError> {
-        told.iter().try_for_each(|told| match told {
+    fn take_all(mut self, told: &Receiver<Told>) -> Result<BTreeMap<u32, u64>, DurabilityError> {
+        told.iter().try_for_each(|told| self.take_in(told))?;
+        Ok(self.version_max)
+    }
+
+    fn take_in(&mut self, told: Told) -> Result<(), DurabilityError> {
+        match told {
             Told::Table(number, table) => {
                 self.table = number;
                 self.into.table(number, &table)
@@ -158,18 +211,27 @@ impl<'r> Taking<'r> {
             }
             Told::EndOfPairs => self.into.end_of_pairs(),
             Told::Log(parts, taken) => parts.iter().try_for_each(|part| {
-                match part {
-                    LogPart::Records(batch) => {
-                        self.into.records(&batch)?;
-                        // The reader may be at the end.
-                        _ = taken.send(batch);
-                    }
-                    LogPart::Notes(batch) => self.into.notes(&batch),
+                if let Some(batch) = self.part(part)? {
+                    // The reader may be at the end.
+                    _ = taken.send(batch);
                 }
                 Ok(())
             }),
-        })?;
-        Ok(self.version_max)
+        }
+    }
+
+    /// Takes in a part of the log, and gives back a batch of records.
+    fn part(&mut self, part: LogPart) -> Result<Option<RecordBatch>, DurabilityError> {
+        match part {
+            LogPart::Records(batch) => {
+                self.into.records(&batch)?;
+                Ok(Some(batch))
+            }
+            LogPart::Notes(batch) => {
+                self.into.notes(&batch);
+                Ok(None)
+            }
+        }
     }
 
     fn frame(&mut self, frame: &FrameToCome) -> Result<(), DurabilityError> {
@@ -188,9 +250,9 @@ impl<'r> Taking<'r> {
 }
 
 /// A directory that is read.
-struct Reading<'s> {
+struct Reading<'s, 't, 'r> {
     store: &'s Store,
-    sender: SyncSender<Told>,
+    taker: Taker<'t, 'r>,
     readers: PieceReaders,
 }
 
@@ -201,17 +263,17 @@ enum LogPart {
 }
 
 /// A log on its way to the tables.
-struct LogTeller {
-    parts: SyncSender<LogPart>,
-    /// Those that were taken in.
-    taken: Receiver<RecordBatch>,
+struct LogTeller<'t, 'r> {
+    parts: LogTaker<'t, 'r>,
+    /// Those that another thread has taken in.
+    taken: Option<Receiver<RecordBatch>>,
     /// What was read last, and not told.
     batch: RecordBatch,
     /// Room to sort it.
     room: SortRoom,
 }
 
-impl Reading<'_> {
+impl<'t, 'r> Reading<'_, 't, 'r> {
     fn read(self) -> Result<Recovered, DurabilityError> {
         let catalogue = self.store.catalogue();
         let mut version_max = BTreeMap::new();
@@ -226,14 +288,14 @@ impl Reading<'_> {
             self.tell(Told::EndOfPairs)?;
         }
         let (mut records, mut log) = (0, self.begin_log()?);
-        let (mut notes, told) = (NoteBatch::default(), log.parts.clone());
+        let (mut notes, told) = (NoteBatch::default(), log.parts.again());
         let take_notes = |incarnation, of_frame: &[u8]| {
             if incarnation >= catalogue.authors_since {
                 notes.extend(of_frame);
             }
             if notes.bytes() >= NOTES_BYTES {
                 // If nobody hears it, what follows is told nobody, either.
-                _ = told.send(LogPart::Notes(std::mem::take(&mut notes)));
+                _ = told.tell(LogPart::Notes(std::mem::take(&mut notes)));
             }
         };
         let (disk, first) = (&**self.store.disk(), catalogue.first_segment);
@@ -253,7 +315,7 @@ impl Reading<'_> {
         };
         let end = read_log_with_notes(disk, first, take_record, take_notes)?;
         log.flush()?;
-        log.tell(LogPart::Notes(notes))?;
+        log.parts.tell(LogPart::Notes(notes))?;
         Ok(Recovered { end, records, version_max })
     }
 
@@ -270,19 +332,28 @@ impl Reading<'_> {
         self.tell(Told::EndOfPiece)
     }
 
-    fn begin_log(&self) -> Result<LogTeller, DurabilityError> {
-        let (parts, told) = sync_channel(LOG_WAITING_MAX);
-        let (give_back, taken) = channel();
-        self.tell(Told::Log(told, give_back))?;
+    fn begin_log(&self) -> Result<LogTeller<'t, 'r>, DurabilityError> {
+        let (parts, taken) = match &self.taker {
+            Taker::Here(taking) => (LogTaker::Here(taking), None),
+            Taker::Thread(_) => {
+                let (parts, told) = sync_channel(LOG_WAITING_MAX);
+                let (give_back, taken) = channel();
+                self.tell(Told::Log(told, give_back))?;
+                (LogTaker::Thread(parts), Some(taken))
+            }
+        };
         Ok(LogTeller { parts, taken, batch: RecordBatch::default(), room: SortRoom::default() })
     }
 
     fn tell(&self, told: Told) -> Result<(), DurabilityError> {
-        self.sender.send(told).map_err(|_| nobody_takes())
+        match &self.taker {
+            Taker::Thread(sender) => sender.send(told).map_err(|_| nobody_takes()),
+            Taker::Here(taking) => taking.borrow_mut().take_in(told),
+        }
     }
 }
 
-impl LogTeller {
+impl LogTeller<'_, '_> {
     fn push(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
         self.batch.push(record);
         if self.batch.is_full() { self.flush() } else { Ok(()) }
@@ -293,14 +364,13 @@ impl LogTeller {
             return Ok(());
         }
         self.batch.keep_newest(&mut self.room);
-        let mut next = self.taken.try_recv().unwrap_or_default();
-        next.clear();
-        let batch = std::mem::replace(&mut self.batch, next);
-        self.tell(LogPart::Records(batch))
-    }
-
-    fn tell(&self, part: LogPart) -> Result<(), DurabilityError> {
-        self.parts.send(part).map_err(|_| nobody_takes())
+        let next = self.taken.as_ref().and_then(|taken| taken.try_recv().ok());
+        let batch = std::mem::replace(&mut self.batch, next.unwrap_or_default());
+        if let Some(batch) = self.parts.tell(LogPart::Records(batch))? {
+            self.batch = batch;
+        }
+        self.batch.clear();
+        Ok(())
     }
 }
 
