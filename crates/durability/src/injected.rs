@@ -3,6 +3,8 @@
 farsight_base::bugs! {
     /// A log goes on after a sync that failed, once a second one has said that all is well.
     FAILED_SYNC_RETRIED = "FailedSyncRetried";
+    /// A start takes for durable what a failed sync of the life before has left.
+    UNSYNCED_TRUSTED = "UnsyncedTrusted";
     /// Recovery takes a frame at the log's end whatever its checksum.
     TAIL_TRUSTED = "TailTrusted";
     /// Segments are removed before a snapshot covers them.

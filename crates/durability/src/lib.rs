@@ -37,6 +37,7 @@ mod snapshot;
 mod spares;
 mod store;
 mod syncs;
+mod unsynced;
 
 pub use archive::{Archive, DirectoryArchive, Pieces};
 pub use backup::{Backup, back_up};

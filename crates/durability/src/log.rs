@@ -11,7 +11,8 @@
 //!    between leaves a segment without a frame, which recovery removes.
 //!
 //! A full disk is met in step 3 alone, for a segment has its room from its begin. Nothing was appended then,
-//! and the log goes on when there is room. Every other failure poisons the log.
+//! and the log goes on when there is room. Every other failure poisons the log. It is [noted](unsynced) for
+//! the next life.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
 use crate::error::disk_error;
 use crate::segment::{LogPosition, SegmentHeader, file_name};
 use crate::spares::{SPARE, Spare};
-use crate::{DurabilityError, FrameWriter, LogEnd, Spares, Syncs};
+use crate::{DurabilityError, FrameWriter, LogEnd, Spares, Syncs, unsynced};
 
 /// Bytes of the first segment of a life at most. Each later one has twice those of the one before, up to
 /// [`LogOptions::segment_bytes`]: who writes little takes little room.
@@ -265,6 +266,7 @@ impl Log {
             Err(error) => {
                 let failed = disk_error("making", place)(error);
                 self.poisoned = Some(failed.to_string());
+                unsynced::note(&*self.disk);
                 Err(failed)
             }
         }
@@ -278,6 +280,9 @@ impl Log {
     }
 
     fn poison_if_failed(&mut self, done: Result<(), DurabilityError>) -> Result<(), DurabilityError> {
-        done.inspect_err(|error| self.poisoned = Some(error.to_string()))
+        done.inspect_err(|error| {
+            self.poisoned = Some(error.to_string());
+            unsynced::note(&*self.disk);
+        })
     }
 }

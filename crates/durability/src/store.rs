@@ -16,7 +16,7 @@ use crate::disk::{Disk, read_all};
 use crate::error::disk_error;
 use crate::segment::{self, HeaderFault, LogPosition};
 use crate::spares::SPARE;
-use crate::{DurabilityError, LogEnd, snapshot};
+use crate::{Cut, DurabilityError, LogEnd, snapshot, unsynced};
 
 pub(crate) const CATALOGUE: &str = "catalogue";
 const NEW_CATALOGUE: &str = "catalogue.new";
@@ -250,16 +250,27 @@ impl Store {
         tables.map(|table| newest(table).unwrap_or(table.since)).min().unwrap_or(needed)
     }
 
-    /// Cuts off what does not count at the log's end, so that the log can go on.
+    /// Cuts off what does not count at the log's end, so that the log can go on. What counts is durable then,
+    /// even if a sync of it failed before ([`crate::unsynced`]).
     ///
     /// # Errors
     /// [`DurabilityError`].
     pub fn cut(&self, end: &LogEnd) -> Result<(), DurabilityError> {
-        let Some(cut) = &end.cut else { return Ok(()) };
+        let is_unsynced = unsynced::is_noted(&*self.disk)?;
+        if let Some(cut) = &end.cut {
+            self.cut_segment(cut, is_unsynced).inspect_err(|_| unsynced::note(&*self.disk))?;
+        }
+        if is_unsynced { unsynced::end_note(&*self.disk) } else { Ok(()) }
+    }
+
+    fn cut_segment(&self, cut: &Cut, is_unsynced: bool) -> Result<(), DurabilityError> {
         let place = self.disk.place(&cut.name);
         if cut.offset == 0 {
             self.remove(&cut.name)?;
             return self.disk.sync_directory().map_err(disk_error("removing", place));
+        }
+        if is_unsynced {
+            return unsynced::write_anew(&*self.disk, &cut.name, cut.offset);
         }
         let file = self.disk.open(&cut.name).map_err(disk_error("opening", place.clone()))?;
         file.truncate(cut.offset).and_then(|()| file.sync()).map_err(disk_error("cutting", place))
@@ -273,7 +284,7 @@ impl Store {
             let is_old =
                 segment::number_of(&name).is_some_and(|number| number < self.catalogue.first_segment);
             let is_unneeded = snapshot::number_of(&name).is_some_and(|number| !needed.contains(&number));
-            if is_old || is_unneeded || name == SPARE {
+            if is_old || is_unneeded || name == SPARE || name == unsynced::COPY {
                 self.remove(&name)?;
             }
         }

@@ -8,11 +8,13 @@ mod former;
 mod pieces;
 mod readers;
 
-use crash_model::{Durability, Outcome, Program, seed};
+use crash_model::{Durability, Outcome, Program, seed, try_to_start};
 use farsight_durability::disk::{Fault, SimulatedDisk};
 
 /// Programs of a run.
 const PROGRAMS: u64 = 6;
+/// Operations of a start that fail in turn, one a start.
+const STARTS: u64 = 14;
 /// Ways in which one crash may go.
 const CRASHES: u64 = 2;
 
@@ -71,6 +73,32 @@ fn a_failure_at_any_operation_loses_nothing_that_was_acknowledged() {
     fail_everywhere();
 }
 
+/// A process that starts again behind a failure of the disk finds nothing that the machine may still lose.
+/// What a failed sync has dropped, programs see all the same. No later sync writes it.
+fn start_behind_failures() {
+    let seed = seed("start_behind_failures");
+    for program in (0..PROGRAMS / 3).map(|number| Program::new(seed ^ number, Durability::SomeGroups)) {
+        let disk = SimulatedDisk::default();
+        program.run(&disk);
+        for at in 0..disk.operations() {
+            let disk = SimulatedDisk::new(&[Fault::FailAt(at)]);
+            let run = program.run(&disk);
+            // The start may fail, too.
+            for start in 0..STARTS {
+                disk.set_faults(&[Fault::FailAt(start)]);
+                drop(try_to_start(&disk));
+            }
+            disk.set_faults(&[]);
+            run.check_start(&disk, seed ^ at, &format!("{program:?}, failure of operation {at}"));
+        }
+    }
+}
+
+#[test]
+fn a_start_behind_a_failure_finds_nothing_that_may_still_be_lost() {
+    start_behind_failures();
+}
+
 #[test]
 fn a_full_disk_refuses_and_loses_nothing() {
     let seed = seed("a_full_disk");
@@ -101,6 +129,11 @@ mod injected {
     #[test]
     fn a_failed_sync_that_is_retried() {
         assert_found(&injected::FAILED_SYNC_RETRIED, fail_everywhere);
+    }
+
+    #[test]
+    fn a_failed_sync_that_the_next_life_trusts() {
+        assert_found(&injected::UNSYNCED_TRUSTED, start_behind_failures);
     }
 
     #[test]

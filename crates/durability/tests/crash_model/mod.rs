@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
     CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Note, NoteBatch, NotedReply,
@@ -132,14 +133,47 @@ impl History {
     }
 }
 
+/// Recoveries so far.
+static RECOVERIES: AtomicUsize = AtomicUsize::new(0);
+
+/// Recovers `disk`: by one thread and by several in turns.
 fn recovered(disk: &SimulatedDisk, what: &str) -> (Tables, Recovered) {
+    // Relaxed: it counts.
+    disk.set_readers(1 + RECOVERIES.fetch_add(1, Ordering::Relaxed) % 2);
     let store = Store::open(Arc::new(disk.clone()), 1).unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut found = Tables::default();
     let recovered = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
     (found, recovered)
 }
 
+/// Starts on `disk`, which may fail.
+pub(crate) fn try_to_start(disk: &SimulatedDisk) -> Result<Recovered, DurabilityError> {
+    let store = Store::open(Arc::new(disk.clone()), 1)?;
+    recover(&store, &mut Tables::default())
+}
+
 impl Run {
+    /// Starts on `disk`, whose machine goes on, appends to the log, and lets the machine crash: what the
+    /// start has found is there.
+    ///
+    /// # Panics
+    /// If it finds anything else.
+    pub(crate) fn check_start(&self, disk: &SimulatedDisk, seed: u64, what: &str) {
+        let store = Store::open(Arc::new(disk.clone()), 1).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut found = Tables::default();
+        let end = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}")).end;
+        let is_found = |state: &Tables| state.pairs == found.pairs && state.noted == found.noted;
+        assert!(self.possible.iter().any(is_found), "{what}: found {found:#?}");
+        let mut log = Log::new(Arc::clone(store.disk()), OPTIONS, store.catalogue().incarnation, &end);
+        let mut frame = FrameWriter::default();
+        let reply = reply_of(found.noted);
+        let reply = NotedReply::of(&reply);
+        frame.push_note(Note::Call { author: AUTHOR, sequence: found.noted, unanswered: 1, reply });
+        log.append(&mut frame).and_then(|()| log.sync()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let after = recovered(&disk.crash(seed), what).0;
+        assert_eq!(after.pairs, found.pairs, "{what}: what a start has found is lost");
+    }
+
     /// Recovers `disk`, and compares.
     ///
     /// # Panics
