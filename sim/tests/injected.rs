@@ -230,6 +230,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "WokenBeforeReply",
     "EmptiedForOthers",
     "LeftAttemptHeard",
+    "CallUnnoted",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,

@@ -3,12 +3,39 @@
 //! Invariant: saying something never fails and never panics. Standard error may be closed, full, or a pipe
 //! whose reader is gone; `eprintln!` panics then, in the thread that had something to report.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write;
 
+thread_local! {
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it lives, its thread [reports](report) nothing: simulated servers have no operator.
+#[derive(Debug)]
+pub struct Quiet {
+    was_quiet: bool,
+}
+
+impl Quiet {
+    /// Begins it.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self { was_quiet: IS_QUIET.replace(true) }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        IS_QUIET.set(self.was_quiet);
+    }
+}
+
 /// Writes `farsight: TEXT` as one line to standard error. A line that cannot be written is lost.
 pub fn report(text: impl Display) {
-    say(format_args!("farsight: {text}"));
+    if !IS_QUIET.get() {
+        say(format_args!("farsight: {text}"));
+    }
 }
 
 /// Writes TEXT alone as one line to standard error, for a program that people run. A line that cannot be

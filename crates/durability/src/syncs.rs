@@ -135,6 +135,15 @@ impl Syncs {
         true
     }
 
+    /// Does a sync that is wanted, if one is, without a look at how long it takes: for one thread that takes
+    /// all steps in turns.
+    pub fn do_wanted(&self) {
+        let mut inner = self.lock();
+        if let Stage::Wanted(file) = &inner.stage {
+            inner.stage = Stage::Ended(file.sync());
+        }
+    }
+
     /// Wakes a helper that waits.
     pub fn wake(&self) {
         self.changed.notify_all();

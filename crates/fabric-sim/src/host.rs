@@ -98,6 +98,26 @@ impl<K: Kind> SimHost<K> {
         living.map(|(_, (region, _))| Arc::clone(region)).collect()
     }
 
+    /// Makes visible one by one what a step of [`SimHost::run`] has stored, once the processor is free. What
+    /// calls have stored, their ports do.
+    pub fn show_stores(&self) {
+        let mut state = self.world.state();
+        let mut steps = std::mem::take(&mut state.steps);
+        watch::take(&mut steps);
+        if !steps.is_empty() {
+            let begins_ns = state.now_ns.max(state.hosts[self.host].busy_until_ns);
+            let ends_ns = state.spread_stores(&steps, begins_ns);
+            state.hosts[self.host].busy_until_ns = ends_ns;
+        }
+        steps.clear();
+        state.steps = steps;
+    }
+
+    /// Lets all be visible that was stored so far, at once: what a server stores before its first client.
+    pub fn take_stores_as_shown(&self) {
+        watch::take(&mut Vec::new());
+    }
+
     /// Lets `step` be called now, and then when it says itself. The background's step, without a thread.
     pub fn run(&self, step: impl FnMut(MonotonicNs) -> Option<MonotonicNs> + Send + 'static) {
         let actor = self.world.add_actor(self.host, Box::new(step));

@@ -12,6 +12,7 @@ mod help;
 mod load;
 mod log_helper;
 mod membership;
+mod pace;
 mod queue;
 mod recovery;
 mod repairs;
@@ -25,6 +26,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farsight_base::clock::Clock;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_durability::disk::Disk;
@@ -38,6 +40,7 @@ use farsight_protocol::{
 };
 
 use self::help::Help;
+use self::pace::Pace;
 use self::queue::{Due, Queue, WaitingCall};
 use self::rounds::Rounds;
 use self::touched::Touched;
@@ -68,6 +71,9 @@ pub struct DataOptions {
     /// Bytes of keys and values that a piece of a snapshot has, or one pair more. Snapshots write the pieces
     /// anew to which something was written.
     pub piece_bytes: u64,
+    /// Where one thread takes all steps of the node in turns: the clock by which it waits. Default: threads,
+    /// and the machine's.
+    pub one_thread: Option<Arc<dyn Clock>>,
 }
 
 impl DataOptions {
@@ -79,6 +85,7 @@ impl DataOptions {
             log: LogOptions::default(),
             snapshot_bytes: 256 << 20,
             piece_bytes: 64 << 20,
+            one_thread: None,
         }
     }
 }
@@ -102,6 +109,7 @@ impl Applied {
 pub(crate) struct Durable {
     ack: Ack,
     log: LogOptions,
+    pace: Pace,
     snapshot_bytes: u64,
     piece_bytes: u64,
     /// Which pieces of snapshots are out of date. Locked inside of `store`.
@@ -137,6 +145,7 @@ impl Durable {
         Ok(Arc::new(Self {
             ack: options.ack,
             log: options.log,
+            pace: Pace::new(options.one_thread.as_ref()),
             snapshot_bytes: options.snapshot_bytes,
             piece_bytes: options.piece_bytes,
             touched: Touched::default(),
@@ -360,7 +369,7 @@ impl Durable {
     ) -> Result<LogPosition, DurabilityError> {
         let (settled, position) = sync_channel(1);
         self.queue.push(due(settled));
-        position.recv_timeout(SETTLE_MAX).map_err(|_| DurabilityError::Poisoned {
+        self.pace.answer(&position, SETTLE_MAX).ok_or_else(|| DurabilityError::Poisoned {
             why: format!("the log did not follow for {SETTLE_MAX:?}"),
         })
     }

@@ -31,6 +31,8 @@ farsight_base::bugs! {
     ANSWERED_TOO_EARLY = "AnsweredTooEarly";
     /// A node executes calls of authors that it does not know.
     STRANGER_EXECUTED = "StrangerExecuted";
+    /// The log knows authors, and none of their calls.
+    CALL_UNNOTED = "CallUnnoted";
     /// What became of calls is noted in a frame behind that of their writes.
     NOTE_BEHIND_WRITES = "NoteBehindWrites";
     /// A round of snapshots does not note anew what the segments that it removes note of calls.

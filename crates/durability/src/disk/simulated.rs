@@ -45,6 +45,8 @@ struct State {
     /// Changes of names that are not on the disk.
     unsynced_changes: Vec<Change>,
     faults: Vec<Fault>,
+    /// The last of them that has come true.
+    struck: Option<Fault>,
     operations: u64,
     syncs: u64,
     /// Threads that read at once, but for one.
@@ -98,6 +100,19 @@ impl SimulatedDisk {
         let mut state = self.state();
         state.faults = faults.to_vec();
         state.operations = 0;
+        state.struck = None;
+    }
+
+    /// What has gone wrong last, of what is to since the faults were set.
+    #[must_use]
+    pub fn struck(&self) -> Option<Fault> {
+        self.state().struck
+    }
+
+    /// Bytes of its files.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.state().used_bytes()
     }
 
     /// Lets so many threads read at once. With more than one, the order of operations is anybody's.
@@ -122,7 +137,8 @@ impl SimulatedDisk {
             }
         }
         let files = state.files.iter().map(|(number, contents)| (*number, contents.crash(&mut random)));
-        let files = files.collect();
+        let mut files: BTreeMap<u64, Contents> = files.collect();
+        files.retain(|number, _| names.values().any(|named| named == number));
         Self(Arc::new(Mutex::new(State { files, durable_names: names.clone(), names, ..State::default() })))
     }
 
@@ -152,23 +168,28 @@ impl State {
     fn begin(&mut self) -> io::Result<()> {
         let number = self.operations;
         self.operations += 1;
-        for fault in &self.faults {
-            match *fault {
-                Fault::CrashAt(at) if number >= at => {
-                    return Err(io::Error::other("the machine has stopped"));
-                }
-                Fault::FailAt(at) if number == at => return Err(io::Error::other("an injected fault")),
-                _ => {}
-            }
-        }
-        Ok(())
+        let is_struck = |fault: &&Fault| match **fault {
+            Fault::CrashAt(at) => number >= at,
+            Fault::FailAt(at) => number == at,
+            Fault::CapacityBytes(_) => false,
+        };
+        let Some(fault) = self.faults.iter().find(is_struck) else { return Ok(()) };
+        self.struck = Some(*fault);
+        let text =
+            if let Fault::CrashAt(_) = fault { "the machine has stopped" } else { "an injected fault" };
+        Err(io::Error::other(text))
     }
 
-    fn check_room(&self, more_bytes: u64) -> io::Result<()> {
-        let used_bytes: u64 = self.names.values().map(|number| self.files[number].cached.len() as u64).sum();
-        let is_full =
-            |fault: &Fault| matches!(*fault, Fault::CapacityBytes(most) if used_bytes + more_bytes > most);
-        if self.faults.iter().any(is_full) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    fn used_bytes(&self) -> u64 {
+        self.names.values().map(|number| self.files[number].cached.len() as u64).sum()
+    }
+
+    fn check_room(&mut self, more_bytes: u64) -> io::Result<()> {
+        let wanted_bytes = self.used_bytes() + more_bytes;
+        let is_full = |fault: &&Fault| matches!(**fault, Fault::CapacityBytes(most) if wanted_bytes > most);
+        let Some(fault) = self.faults.iter().find(is_full) else { return Ok(()) };
+        self.struck = Some(*fault);
+        Err(io::ErrorKind::StorageFull.into())
     }
 
     fn change(&mut self, change: Change) {

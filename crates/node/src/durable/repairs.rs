@@ -146,7 +146,7 @@ fn store(
     let (table, value) = (TableId(table), value.to_vec());
     durable.queue.push(Due::Repair(Repair { table, key, version, value, done }));
     let late = || DurabilityError::Poisoned { why: format!("the log did not follow for {SETTLE_MAX:?}") };
-    match repaired.recv_timeout(SETTLE_MAX).map_err(|_| late())? {
+    match durable.pace.answer(&repaired, SETTLE_MAX).ok_or_else(late)? {
         // Relaxed: statistics.
         Ok(is_repaired) => _ = durable.repaired.fetch_add(is_repaired.into(), Ordering::Relaxed),
         // A table that is gone needs no repair.

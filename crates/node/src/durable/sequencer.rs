@@ -33,9 +33,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farsight_base::ClientId;
+use farsight_base::clock::MonotonicNs;
 use farsight_durability::{DurabilityError, FrameWriter, Log, LogPosition};
 use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
@@ -76,7 +77,7 @@ pub struct Sequencer {
     in_memory: Group,
     loads: BTreeMap<TableId, Loading<LoggedLoad>>,
     /// Since when something appended is covered by no sync, and how much had been appended when all was.
-    unsynced_since: Option<Instant>,
+    unsynced_since: Option<MonotonicNs>,
     synced_bytes: u64,
 }
 
@@ -157,6 +158,17 @@ impl Sequencer {
     pub(crate) fn helper(&self) -> LogHelper {
         let (syncs, spares) = (Arc::clone(self.log.syncs()), Arc::clone(self.log.spares()));
         LogHelper::new(Arc::clone(&self.durable), syncs, spares)
+    }
+
+    /// True if a sync was begun, and nobody has done it.
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.log.is_syncing()
+    }
+
+    /// Does the sync that was begun, in the place of a helper. What it said is met in the next step.
+    pub fn do_sync(&self) {
+        self.log.syncs().do_wanted();
     }
 
     /// Does what waits, or some of it, to its end. Returns whether there was any.
@@ -388,7 +400,7 @@ impl Sequencer {
             return self.refuse_unlogged(Ack::Memory, error);
         }
         if self.in_memory.has_changes() {
-            self.unsynced_since.get_or_insert_with(Instant::now);
+            self.unsynced_since.get_or_insert(self.durable.pace.now());
         }
         // What flies stands before it in the log, and is not applied.
         let end = self.flying.is_empty().then(|| self.end());
@@ -528,7 +540,7 @@ impl Sequencer {
 
     /// True if something that was acknowledged in memory should become durable now.
     fn is_sync_due(&self) -> bool {
-        self.unsynced_since.is_some_and(|since| since.elapsed() >= SYNC_PAUSE)
+        self.unsynced_since.is_some_and(|since| self.durable.pace.now().since(since) >= SYNC_PAUSE)
             || self.log.appended_bytes() - self.synced_bytes > SYNC_BYTES
     }
 
@@ -557,6 +569,13 @@ impl Sequencer {
         let Some(error) = error else { return true };
         self.state.failure.record("the log", &error.to_string());
         false
+    }
+}
+
+/// Nobody takes its place: calls that wait are refused, and who waits for it is told.
+impl Drop for Sequencer {
+    fn drop(&mut self) {
+        self.durable.queue.close();
     }
 }
 

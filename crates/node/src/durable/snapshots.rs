@@ -20,8 +20,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::report::report;
 use farsight_base::sync::Ordering;
 use farsight_durability::{DurabilityError, LogPosition, SnapshotPiece};
@@ -46,7 +47,7 @@ pub struct Snapshots {
     durable: Arc<Durable>,
     repairs: Repairs,
     /// After snapshots that failed, the next ones come no earlier.
-    retry_at: Option<Instant>,
+    retry_at: Option<MonotonicNs>,
     /// The pieces that the last round left, by table and first key. They were reported.
     left: BTreeSet<(u32, u64)>,
 }
@@ -83,7 +84,7 @@ impl Snapshots {
     /// Works until `stop`.
     pub(crate) fn run(&mut self, stop: &Stop) {
         while !stop.is_raised() {
-            let retry = self.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let retry = self.retry_at.map(|at| at.since(self.durable.pace.now()));
             let rest = retry.into_iter().chain(self.repairs.rest()).min();
             // A node that refuses everything repairs nothing, either.
             let rest = rest.filter(|_| self.state.failure().is_none());
@@ -98,13 +99,13 @@ impl Snapshots {
     }
 
     /// Repairs what is damaged, and makes the snapshots that are due, until `is_over`. The sequencer takes
-    /// its steps meanwhile, in another thread.
+    /// its steps meanwhile: in another thread, or whenever this one [waits](super::DataOptions::one_thread).
     ///
     /// # Errors
     /// [`DurabilityError`]: the snapshots are not made.
     pub fn step(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), DurabilityError> {
         self.repairs.step(&self.state, &self.durable);
-        if self.retry_at.is_some_and(|at| Instant::now() < at) {
+        if self.retry_at.is_some_and(|at| self.durable.pace.now() < at) {
             return Ok(());
         }
         self.retry_at = None;
@@ -119,7 +120,7 @@ impl Snapshots {
             Ok(left) => left.clone(),
         };
         self.durable.rounds.end(failure);
-        self.retry_at = taken.is_err().then(|| Instant::now() + RETRY_PAUSE);
+        self.retry_at = taken.is_err().then(|| self.durable.pace.now().plus(RETRY_PAUSE));
         taken.map(drop)
     }
 

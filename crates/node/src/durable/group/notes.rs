@@ -56,6 +56,10 @@ impl Group {
         for Answered { reply, outcomes: own, shape, changes_end } in answers {
             let is_changing = std::mem::replace(&mut changes_before, *changes_end) < *changes_end;
             let Some(id) = reply.call_id().filter(|_| is_changing || notes_unchanging) else { continue };
+            #[cfg(injected)]
+            if crate::injected::CALL_UNNOTED.is_injected() {
+                continue;
+            }
             // Whether hints were right is not known yet. No repeated call needs to be told.
             let noted_reply = if matches!(shape, AnswerShape::Written) {
                 reply.written()
