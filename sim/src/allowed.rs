@@ -36,6 +36,8 @@ pub(crate) struct Allowed {
     names: bool,
     /// A node that was lost comes back empty, and is taken in.
     repairs: bool,
+    /// Tables are on disks, which fail, or are full, or slow.
+    disks: bool,
     /// A program of a pool may stop or die under a lock, or seem to: its verbs come late, its queues break.
     fences: bool,
 }
@@ -56,8 +58,19 @@ impl Allowed {
             other_lives: any(&[Fault::CrashedServer, Fault::FrozenServer]),
             names,
             repairs: false,
+            disks: false,
             fences: is_rolex && !rules.is_empty(),
         }
+    }
+
+    /// The same where tables are on disks.
+    pub(crate) fn with_disks(self) -> Self {
+        Self { disks: true, timeouts: true, ..self }
+    }
+
+    /// Whether the next server has the tables of the one before. Then a full disk may refuse a write.
+    pub(crate) fn keeps_tables(self) -> bool {
+        self.disks
     }
 
     /// The same where pairs have replicas: a pool goes on without a node that one of its programs does not
@@ -129,7 +142,8 @@ impl Allowed {
             XStoreError::Decode(_) => explained_if(self.broken_frames),
             XStoreError::Server(error) => explained_if(
                 self.broken_frames && error.code == ErrorCode::BadRequest
-                    || self.names && error.code == ErrorCode::UnknownTable,
+                    || self.names && error.code == ErrorCode::UnknownTable
+                    || self.disks && error.code == ErrorCode::OutOfResources,
             ),
             _ => Meaning::Wrong,
         }
@@ -142,6 +156,7 @@ impl Allowed {
             // A change of names whose answer was lost is done again.
             ErrorCode::TableExists => explained_if(self.names),
             ErrorCode::BadRequest => explained_if(self.broken_frames),
+            ErrorCode::OutOfResources => explained_if(self.disks),
             ErrorCode::Fenced if self.fences => Meaning::Fenced,
             ErrorCode::TakingIn => explained_if(self.repairs),
             _ => Meaning::Wrong,

@@ -101,6 +101,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "values of any length, which most writes compare with what was read, swap, or add to",
         of_seed: Scenario::blocks_conditional,
     },
+    Named {
+        name: "kept",
+        about: "servers die, or their machines, under additions; the next find tables and calls on their disks",
+        of_seed: Scenario::kept,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
@@ -188,6 +193,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::parts_conditional,
     },
     Named {
+        name: "parts-kept",
+        about: "the same with XStore-D's parts at three nodes, each with a disk of its own",
+        of_seed: Scenario::parts_kept,
+    },
+    Named {
         name: "hashed",
         about: "FlexKV: compute nodes that join and leave; faults that last a moment",
         of_seed: Scenario::hashed,
@@ -271,9 +281,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 18;
+const OF_SERVERS: usize = 19;
 
-/// A seed of a pool takes ten times as long as one of a server: one in nineteen is.
+/// A seed of a pool takes ten times as long as one of a server: one in twenty is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -284,7 +294,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every nineteenth seed.
+    // Those of `any` are every twentieth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

@@ -5,7 +5,7 @@
 //! met has not tested it: [`Coverage::never_met`]. What is met once in many thousand runs is counted alone.
 //!
 //! The numbers are stable: 1 to 6 memory, 7 to 10 queue pairs, 11 to 15 calls, 16 to 20 clients. Then 21 to
-//! 25 servers, 26 to 29 network, 30 to 32 time, 37 to 40 control.
+//! 25 servers, 26 to 29 network, 30 to 32 time, 33 to 36 disks, 37 to 40 control.
 
 use farsight_fabric_sim::{Fault, Strikes};
 
@@ -67,6 +67,24 @@ marks! {
     ValueHit,
     /// A write, or a split, waited until nobody gave out a value that was kept.
     Closing,
+    /// A server found its tables on its disk.
+    Recovered,
+    /// A server died between a write to its log and what follows from that.
+    EndedInFlight,
+    /// The power of a server was cut while its log was not durable.
+    TailLost,
+    /// An operation of a disk failed.
+    DiskFailed,
+    /// A disk was full.
+    DiskFull,
+    /// A sync took longer than any usual one.
+    SlowSync,
+    /// A start failed, and was done again.
+    StartFailed,
+    /// A round of snapshots was made.
+    Snapshot,
+    /// A segment of the log was removed.
+    SegmentRemoved,
 }
 
 /// What shows that a class was met.
@@ -223,7 +241,7 @@ pub const CLASSES: &[Class] = &[
     ),
     by("16a", "a client that dies between any two verbs", &[Struck(Fault::KilledClient)]),
     by("16b", "blocks that a compute node leaves behind, which are given back", &[Seen(Mark::Reclaimed)]),
-    nothing("17", "death between a log's append and an index's update", "there is no log yet"),
+    by("17", "death between a log's append and an index's update", &[Seen(Mark::EndedInFlight)]),
     by(
         "18",
         "a client that stops for longer than anybody waits, and goes on",
@@ -232,7 +250,7 @@ pub const CLASSES: &[Class] = &[
     by("19", "a model or cache older than a split, a reuse, a retraining", &[Seen(Mark::StaleModel)]),
     nothing("20", "an owner that dies while it invalidates", "no cache needs an invalidation"),
     by("21", "a server that dies with its memory", &[Struck(Fault::CrashedServer)]),
-    nothing("22", "a log's tail lost with the power", "there is no log yet"),
+    by("22", "a log's tail lost with the power", &[Seen(Mark::TailLost)]),
     by(
         "23a",
         "a server's next epoch, met with what was learned in the one before",
@@ -254,6 +272,18 @@ pub const CLASSES: &[Class] = &[
     by("31", "a lease that ends under its holder", &[Seen(Mark::Fenced)]),
     by("32a", "counters that begin again", &[Seen(Mark::Wrapped)]),
     by("32b", "versions that end", &[Seen(Mark::VersionsEnded)]),
+    by(
+        "33",
+        "an operation of a disk that fails, also a sync, also of a start",
+        &[Seen(Mark::DiskFailed), Seen(Mark::StartFailed)],
+    ),
+    by("34", "a full disk", &[Seen(Mark::DiskFull)]),
+    by("35", "a disk that takes seconds", &[Seen(Mark::SlowSync)]),
+    elsewhere(
+        "36",
+        "a flipped bit on a disk",
+        "damage in crates/durability/tests, and repairs.rs of the node",
+    ),
     nothing("37", "the control store down", "there is no control store yet"),
     nothing("38", "a new leader of the control store", "there is no control store yet"),
     nothing("39", "gaps in what the control store tells", "there is no control store yet"),

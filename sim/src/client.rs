@@ -380,10 +380,11 @@ impl<C: Cluster> Client<C> {
         keys[self.random.below(among as u64) as usize]
     }
 
-    /// What of an entry is one history: the life of the server and the table.
+    /// What of an entry is one history: the table, and if it ends with its server, that one's life.
     fn life(&self) -> u64 {
         let Origin { epoch, table } = self.store.session.origin();
-        epoch.0 ^ u64::from(table.0) << 32
+        let epoch = if self.plan.allowed.keeps_tables() { 0 } else { epoch.0 };
+        epoch ^ u64::from(table.0) << 32
     }
 
     fn note(&self, key: Identity, begin: u64, end: u64, action: Action) {
@@ -678,6 +679,7 @@ impl<C: Cluster> Client<C> {
         let mark = match code {
             ErrorCode::UnknownTable if self.plan.allowed.opening_of_dropped() => Mark::TableGone,
             // A new value of any length needs memory of its own.
+            ErrorCode::OutOfResources if self.plan.allowed.keeps_tables() => Mark::DiskFull,
             ErrorCode::RegionFull if (adds || self.plan.has_blocks) && self.plan.may_be_full => Mark::Full,
             ErrorCode::VersionsExhausted if operation.has_value() && self.plan.versions_end => {
                 Mark::VersionsEnded

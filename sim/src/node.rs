@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
+use farsight_base::report::with_causes;
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_client::Client;
 use farsight_fabric::{FabricError, Host as _};
 use farsight_fabric_sim::{Kind, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Background, BackgroundState, NodeOptions, NodeState};
-use farsight_node::{Service, Worker};
+use farsight_node::{Sequencer, Service, Snapshots, Worker};
 use farsight_protocol::NodeStats;
 
 use crate::cluster::connect;
@@ -113,9 +114,47 @@ impl<K: Kind> Node<K> {
             None => host.clone(),
         };
         let state = NodeState::new(vec![listener], options, simulation.now()).expect("a server");
-        let calls = run_workers(&host, &state, options.workers, seed);
+        Self::run(simulation, address, options.workers, seed, (host, state))
+    }
+
+    /// Starts a server with a directory of data, and finds what stands there. Returns what has to take the
+    /// steps of its log, too; or why it does not start.
+    pub(crate) fn start_from_disk(
+        simulation: &Simulation,
+        address: &str,
+        options: &NodeOptions,
+        seed: u64,
+    ) -> Result<(Self, Sequencer), String> {
+        let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
+        let state = NodeState::new(vec![host.clone()], options, simulation.now());
+        let state = state.map_err(|error| with_causes(&error))?;
+        let sequencer = state.recover().map_err(|error| with_causes(&error))?;
+        let sequencer = sequencer.ok_or("a server without a directory of data")?;
+        // Nobody is connected yet.
+        host.take_stores_as_shown();
+        Ok((Self::run(simulation, address, options.workers, seed, (host, state)), sequencer))
+    }
+
+    fn run(
+        simulation: &Simulation,
+        address: &str,
+        workers: usize,
+        seed: u64,
+        (host, state): (Arc<SimHost<K>>, Arc<NodeState>),
+    ) -> Self {
+        let calls = run_workers(&host, &state, workers, seed);
         run_background(&host, &state, calls, seed);
         Self { simulation: simulation.clone(), address: address.to_owned(), host, state }
+    }
+
+    /// What it is reached by.
+    pub(crate) fn host(&self) -> &Arc<SimHost<K>> {
+        &self.host
+    }
+
+    /// What makes the snapshots of its directory of data, if it has one.
+    pub(crate) fn snapshots(&self) -> Option<Snapshots> {
+        self.state.snapshots()
     }
 
     /// Has it hear of clients that have ended, as a pool's nodes must; when it looks follows from `seed`.

@@ -40,7 +40,7 @@ const LOST_WITHIN_NS: u64 = 3_000_000;
 const FROZEN_NS_MAX: u64 = 12_000_000_000;
 
 /// Where memory nodes listen, the coordinator first; a scenario has the first few.
-const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
+pub(crate) const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
 
 /// A pool, and how it is judged.
 pub(crate) trait JudgedPool<K: Kind>: Cluster<Kind = K> + Sized {

@@ -31,6 +31,7 @@ use crate::classes::Mark;
 use crate::client::{self, Client, Plan, Unanswered};
 use crate::cluster::{Cluster, HashedPool, MemoryPool, OneServer, PartedPool};
 use crate::journal::{Entry, Journal};
+use crate::kept;
 use crate::linear::{self, Violation};
 use crate::look_back::{check_left_over, look_back, mend_all, remember};
 use crate::names;
@@ -42,7 +43,7 @@ use crate::scenario::{PoolEngine, PoolShape};
 use crate::servers::{Servers, Setting};
 use crate::trace::Trace;
 
-const ADDRESSES: &[&str] = &["sim://server"];
+pub(crate) const ADDRESSES: &[&str] = &["sim://server"];
 pub(crate) const TABLE: &str = "table";
 /// No scenario lasts as long in virtual time.
 pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
@@ -70,10 +71,11 @@ impl Scenario {
     pub fn run(&self, keeps_trace: bool, stop: &Arc<AtomicBool>) -> Result<Report, Box<Failure>> {
         let (simulation, journal) = self.begin(keeps_trace);
         simulation.stop_by(stop);
-        let done = match (self.pool, self.is_weakest) {
-            (None, true) => self.run_on::<Weakest>(&simulation, &journal),
-            (None, false) => self.run_on::<ReliableConnection>(&simulation, &journal),
-            (Some(shape), _) => self.run_in_pool(shape, &simulation, &journal),
+        let done = match (self.kept, self.pool, self.is_weakest) {
+            (Some(kept), ..) => kept::run(self, kept, &simulation, &journal),
+            (None, None, true) => self.run_on::<Weakest>(&simulation, &journal),
+            (None, None, false) => self.run_on::<ReliableConnection>(&simulation, &journal),
+            (None, Some(shape), _) => self.run_in_pool(shape, &simulation, &journal),
         };
         let entries = journal.take_entries(&self.keys);
         let judged = judge(done, &journal, &entries);
@@ -129,7 +131,7 @@ impl Scenario {
     }
 
     /// What the table's values are.
-    fn values(&self) -> ValueKind {
+    pub(crate) fn values(&self) -> ValueKind {
         match self.block_bytes {
             None => ValueKind::Fixed(self.value_bytes),
             Some(_) => ValueKind::BLOCKS,
@@ -165,6 +167,7 @@ impl Scenario {
     /// What its faults explain.
     fn allowed(&self) -> Allowed {
         let allowed = Allowed::by(&self.rules, self.is_rolex(), self.changes_names);
+        let allowed = if self.kept.is_some() { allowed.with_disks() } else { allowed };
         let has_replicas = self.pool.is_some_and(|shape| shape.replicas > 1);
         let repairs = self.pool.is_some_and(|shape| shape.repairs_node);
         if has_replicas { allowed.with_losses(repairs) } else { allowed }

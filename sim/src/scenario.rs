@@ -8,6 +8,7 @@ use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 use farsight_oracles::{EightBytes, Identity};
 use farsight_protocol::Direction;
 
+use crate::kept::Kept;
 use crate::store::TableKeys;
 
 /// What a scenario is made of.
@@ -73,6 +74,8 @@ pub struct Scenario {
     pub changes_names: bool,
     /// What caches may take changes, up to so many bytes. Sub-models are small then, so that there are many.
     pub budget_bytes_max: Option<u64>,
+    /// Servers keep their tables on disks, where the next ones find them.
+    pub kept: Option<Kept>,
     /// A pool of memory nodes instead of a server.
     pub pool: Option<PoolShape>,
 }
@@ -183,6 +186,8 @@ const WAVE_WRITES: u64 = 200;
 const HOT_KEYS_OF_CONDITIONS: usize = 6;
 /// Bytes of a budget at most: more than the model of any table here takes.
 const BUDGET_BYTES_MAX: u64 = 40 << 10;
+/// Bytes of blocks of servers that keep their tables: twice what all values have that are the longest.
+const BLOCK_BYTES_OF_KEPT: u64 = 4 << 20;
 /// Leaves that a table has room for besides one for every four keys, where there shall be enough.
 const LEAVES_SPARE: usize = 32;
 
@@ -263,6 +268,7 @@ impl Scenario {
             flips: Vec::new(),
             changes_names: false,
             budget_bytes_max: None,
+            kept: None,
             pool: None,
             embedding: embedding_of(seed, &keys),
             filler_bytes_max: None,
@@ -379,6 +385,18 @@ impl Scenario {
         let blocks = Self::blocks(seed).with_conditional_writes();
         // What leaves hold: references.
         Self { name: "blocks-conditional", value_bytes: 8, ..blocks }
+    }
+
+    /// Servers die, or their machines do, under additions and comparisons. The next ones find their tables,
+    /// and know the calls that are repeated. In some seeds values have any length.
+    pub(crate) fn kept(seed: u64) -> Self {
+        let plain = if seed % 4 == 3 {
+            // Memory that was nearly full is cut up in another way by a recovery, and may not suffice.
+            Self { block_bytes: Some(BLOCK_BYTES_OF_KEPT), ..Self::blocks_conditional(seed) }
+        } else {
+            Self::of_server("kept", seed, &[], 0).with_conditional_writes()
+        };
+        Self { name: "kept", kept: Some(Kept::of_seed(seed)), ..plain }
     }
 
     /// The table's name leads to one table after another, or to none.

@@ -17,6 +17,7 @@ fn bugs() -> impl Iterator<Item = &'static Bug> {
         farsight_base::injected::ALL,
         farsight_blocks::injected::ALL,
         farsight_client::injected::ALL,
+        farsight_durability::injected::ALL,
         farsight_fabric::injected::ALL,
         farsight_fabric_sim::injected::ALL,
         farsight_index::injected::ALL,
@@ -136,6 +137,13 @@ found! {
     a_value_before_of_another_key: OldValueOfAnother in "conditional" within 20;
     a_value_before_that_is_kept: OldValueKept in "pool-conditional" within 400;
     an_addition_repeated: WriteRepeated in "conditional" within 100;
+    an_answer_before_its_sync: AnsweredBeforeSync in "kept" within 100;
+    a_write_seen_before_its_sync: AppliedBeforeSync in "kept" within 100;
+    a_version_given_again_by_the_next_life: VersionReused in "kept" within 50;
+    an_addition_that_the_log_does_not_know: CallUnnoted in "kept" within 50;
+    an_addition_noted_behind_its_writes: NoteBehindWrites in "kept" within 200;
+    a_failed_sync_retried: FailedSyncRetried in "kept" within 200;
+    a_failed_sync_trusted_by_the_next_life: UnsyncedTrusted in "kept" within 200;
     an_addition_whose_answer_is_not_kept: ReplyNotKept in "conditional" within 100;
     a_block_reused_while_it_is_live: LiveBlockReused in "blocks" within 20;
     a_value_compared_by_its_length: ValueComparedByLength in "blocks-conditional" within 20;
@@ -183,8 +191,6 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ImageKept",
     "SentBehindGivenUp",
     "NewcomersFenced",
-    "AnsweredBeforeSync",
-    "AppliedBeforeSync",
     "FlyingUnseen",
     "LostBackendKept",
     "LoneUpdateLost",
@@ -219,7 +225,6 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "LeftPieceAdvanced",
     "OldConnectionHeard",
     "StrangerExecuted",
-    "NoteBehindWrites",
     "NotesEndWithSegment",
     "UnchangingUnnoted",
     "HandFreedUnfenced",
@@ -230,7 +235,13 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "WokenBeforeReply",
     "EmptiedForOthers",
     "LeftAttemptHeard",
-    "CallUnnoted",
+    "TailTrusted",
+    "SegmentRemovedEarly",
+    "OldPieceForgotten",
+    "FramesNotChained",
+    "CatalogueReadOnce",
+    "OldestKept",
+    "MiddleCut",
 ];
 
 /// No crate that is simulated declares a bug that no test injects. Those of real hosts (`fabric-host`,
@@ -247,6 +258,21 @@ fn every_bug_has_a_test() {
 #[test]
 fn a_version_that_a_compute_node_does_not_compare() {
     assert_bug_is_found("VersionNotCompared", "pool-conditional", 20);
+}
+
+#[test]
+fn a_node_of_a_pool_that_answers_before_its_sync() {
+    assert_bug_is_found("AnsweredBeforeSync", "parts-kept", 100);
+}
+
+#[test]
+fn a_node_of_a_pool_whose_log_does_not_know_additions() {
+    assert_bug_is_found("CallUnnoted", "parts-kept", 50);
+}
+
+#[test]
+fn a_node_of_a_pool_that_gives_versions_again() {
+    assert_bug_is_found("VersionReused", "parts-kept", 50);
 }
 
 /// A session that takes an addition along does it, and so does the next.

@@ -9,6 +9,7 @@ use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 use crate::Scenario;
+use crate::kept::Kept;
 use crate::scenario::{self, Choice, HASHED_BYTES, PoolEngine, PoolShape, embedding_of};
 
 /// What strikes verbs, calls, compute nodes and memory nodes for a moment.
@@ -419,6 +420,13 @@ impl Scenario {
     /// The same of ROLEX.
     pub(crate) fn pool_names(seed: u64) -> Self {
         Self { changes_names: true, ..Self::in_pool("pool-names", seed, &[], 0) }
+    }
+
+    /// Three nodes keep their parts of a table: each dies for itself, or its machine does.
+    pub(crate) fn parts_kept(seed: u64) -> Self {
+        let plain = Self::in_parts("parts-kept", seed, &[], 0).with_conditional_writes();
+        let pool = plain.pool.map(|shape| PoolShape { memory_nodes: 3, ..shape });
+        Self { kept: Some(Kept::of_seed(seed)), pool, ..plain }
     }
 
     pub(crate) fn parts_conditional(seed: u64) -> Self {

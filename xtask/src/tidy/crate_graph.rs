@@ -67,6 +67,7 @@ const LAYERS: &[Layer] = &[
             "base",
             "client",
             "compute-node",
+            "durability",
             "fabric",
             "fabric-sim",
             "index",
