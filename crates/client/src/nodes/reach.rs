@@ -131,6 +131,10 @@ impl<C: Connection> Nodes<C> {
         self.term.store(term, Ordering::Relaxed);
         let said = hellos.iter().fold(LostNodes::default(), |lost, hello| lost.and(hello.lost));
         if said.and(self.lost) != self.lost {
+            // Those who say so may have an older list than others. So it is no news against a newer one.
+            let sayers = hellos.iter().filter(|hello| hello.lost.0 & !self.lost.0 != 0);
+            let told_term = sayers.map(|hello| hello.term).max().unwrap_or(term);
+            self.term.store(told_term, Ordering::Relaxed);
             let said_by =
                 self.places.iter().copied().zip(hellos.iter().map(|hello| hello.lost)).collect::<Vec<_>>();
             return Err(self.left_behind(LostNodes::agreed(self.lost, &said_by, self.pool_size)).into());
