@@ -139,6 +139,7 @@ found! {
     an_addition_repeated: WriteRepeated in "conditional" within 100;
     an_answer_before_its_sync: AnsweredBeforeSync in "kept" within 100;
     a_write_seen_before_its_sync: AppliedBeforeSync in "kept" within 100;
+    a_segment_removed_early: SegmentRemovedEarly in "kept" within 400;
     a_version_given_again_by_the_next_life: VersionReused in "kept" within 50;
     an_addition_that_the_log_does_not_know: CallUnnoted in "kept" within 50;
     an_addition_noted_behind_its_writes: NoteBehindWrites in "kept" within 200;
@@ -236,7 +237,6 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "EmptiedForOthers",
     "LeftAttemptHeard",
     "TailTrusted",
-    "SegmentRemovedEarly",
     "OldPieceForgotten",
     "FramesNotChained",
     "CatalogueReadOnce",

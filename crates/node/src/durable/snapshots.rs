@@ -129,6 +129,10 @@ impl Snapshots {
     fn take(&mut self, is_over: &dyn Fn() -> bool) -> Result<Option<String>, DurabilityError> {
         let position = self.durable.begin_round()?;
         let appended_bytes = self.durable.appended_bytes();
+        #[cfg(injected)]
+        if farsight_durability::injected::SEGMENT_REMOVED_EARLY.is_injected() {
+            self.durable.store().remove_segments(position)?;
+        }
         {
             let store = self.durable.store();
             self.durable.touched.retain(|table| store.catalogue().tables.contains_key(&table));
