@@ -113,6 +113,7 @@ impl PoolView {
 }
 
 impl NodeState {
+    /// What this node knows of its pool. Who locks that and the compute nodes locks this first.
     pub(crate) fn pool_view(&self) -> MutexGuard<'_, PoolView> {
         // Each change is complete, or a bug that ends all answers.
         self.pool_view.lock().unwrap_or_else(PoisonError::into_inner)

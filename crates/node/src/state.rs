@@ -157,8 +157,9 @@ impl NodeState {
     /// The node's statistics at `now`.
     pub(crate) fn stats_without_tables(&self, now: MonotonicNs) -> NodeStats {
         let listeners = self.listeners.stats();
-        let compute_nodes = self.compute_nodes();
         let limit = self.tables.memory_limit();
+        let lost = self.pool_view().lost;
+        let compute_nodes = self.compute_nodes();
         NodeStats {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: std::process::id(),
@@ -176,7 +177,7 @@ impl NodeState {
             fenced: compute_nodes.fenced(),
             data: self.durable.as_ref().map(|durable| durable.stats()),
             place: self.tables.place().as_deref().cloned(),
-            lost: self.pool_view().lost,
+            lost,
             tables: Vec::new(),
         }
     }

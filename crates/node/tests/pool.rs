@@ -367,6 +367,32 @@ fn numbers_that_nobody_was_given_lock_nobody_out() {
 }
 
 #[test]
+fn statistics_and_registrations_do_not_wait_for_each_other() {
+    const REGISTRATIONS: usize = 20_000;
+    let (done, is_done) = std::sync::mpsc::channel();
+    // The node is that thread's: nobody waits for it if it hangs.
+    std::thread::spawn(move || {
+        let directory = tempfile::tempdir().unwrap();
+        let node = start(directory.path(), "a");
+        std::thread::scope(|scope| {
+            let registering = scope.spawn(|| {
+                let mut client = Client::new(directory.path(), "a");
+                for _ in 0..REGISTRATIONS {
+                    client
+                        .ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() })
+                        .unwrap();
+                }
+            });
+            while !registering.is_finished() {
+                assert!(node.stats().compute_nodes <= 1);
+            }
+        });
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(PATIENCE).expect("both go on");
+}
+
+#[test]
 fn a_lease_has_bounds() {
     let directory = tempfile::tempdir().unwrap();
     for lease in [Duration::from_millis(9), LEASE_MAX + Duration::from_millis(1)] {
