@@ -39,6 +39,13 @@ fn assert_meets_all(name: &str) {
     assert!(seen.iter().all(|(_, times)| *times > 0), "{name}: {seen:?}");
 }
 
+/// Of two calls of a batch that were under way together a full disk refused the first one alone. The caller
+/// was told that the batch was refused.
+#[test]
+fn a_batch_of_which_one_call_was_refused_is_not_said_to_have_changed_nothing() {
+    run_seed(820_979_920_799, scenario("kept"), false).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 #[test]
 fn what_a_server_keeps_is_there_in_all_later_lives() {
     assert_meets_all("kept");

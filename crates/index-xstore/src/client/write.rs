@@ -106,6 +106,20 @@ impl Writing {
         let in_flight_max = if is_alone { 1 } else { CALLS_IN_FLIGHT };
         self.done.is_ok() && self.in_flight < in_flight_max
     }
+
+    /// True if the node refused a call as a whole, and the caller will hear that. Where an author was
+    /// forgotten all calls are refused, and sent again.
+    fn is_refused(&self) -> bool {
+        matches!(self.done, Err(XStoreError::Server(_))) && !is_of_forgotten(&self.done)
+    }
+
+    /// Says of the refusal that writes behind it may have been executed.
+    fn lose(&mut self) {
+        self.done = match std::mem::replace(&mut self.done, Ok(())) {
+            Err(XStoreError::Server(refusal)) => Err(XStoreError::Lost(refusal)),
+            done => done,
+        };
+    }
 }
 
 impl Sent {
@@ -251,6 +265,13 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         let slot = writing.first;
         Lane::new(queue).await_reply(slot, &mut self.reply)?;
+        if writing.is_refused()
+            && self.sent.counts[slot] > 0
+            && !matches!(Reply::decode(&self.reply), Ok(Err(_)))
+        {
+            // A call behind the refused one was executed: nobody reports these outcomes.
+            writing.lose();
+        }
         let value = self.sent.values[slot].filter(|_| writing.done.is_ok());
         let is_piece = value.is_some_and(|number| {
             let is_known = writing.failed == Some(number);
