@@ -40,7 +40,6 @@ impl Registered for Reference {
         is_ordered: true,
         block_value_bytes_max: 0,
         byte_pair_bytes_max: 0,
-        has_deadlines: false,
         has_replicas: false,
         nodes_train: true,
         // No leaves; the values are as long as others'.

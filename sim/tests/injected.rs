@@ -231,6 +231,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "HandFreedUnfenced",
     "RemovalLeftBehind",
     "ReadsBelieved",
+    "EndedPairHeld",
     "AnsweredTooEarly",
     "TicketGivenAgain",
     "WokenBeforeReply",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import pickle
 import random
@@ -258,9 +259,9 @@ def test_a_table_knows_that_its_keys_are_bytes(client: farsight.Client, new_tabl
     visits = new_table(np.int64, keys=bytes)
     assert repr(users) == "farsight.ValuesTable('users_by_name', key=bytes, value=str)"
     assert repr(client.table(visits.name, keys=str)) == f"farsight.Table({visits.name!r}, key=str, value=int64)"
-    assert users.value_bytes_max == 16_224
+    assert users.value_bytes_max == 16_216
     listed = {info.name: info for info in client.tables()}
-    assert listed["users_by_name"][1:] == (np.dtype(bytes), 16_224, "str", True)
+    assert listed["users_by_name"][1:] == (np.dtype(bytes), 16_216, "str", True)
     assert listed[visits.name][1:] == (np.dtype(bytes), 8, "<i8", False)
     with pytest.raises(farsight.TableError, match="with bytes keys.*with u64 keys"):
         client.create_table("users_by_name", str)
@@ -269,14 +270,26 @@ def test_a_table_knows_that_its_keys_are_bytes(client: farsight.Client, new_tabl
         client.table("words_by_number", keys=bytes)
 
 
+def test_pairs_end_by_themselves(client: farsight.Client) -> None:
+    sessions = client.create_table("sessions", str, keys=str, ttl=3600)
+    sessions["usual"] = "an hour"
+    sessions.put("brief", "at once", ttl=0)
+    sessions.put("lasting", "for ever", ttl=math.inf)
+    usual, brief, lasting = (sessions.ttl(name) for name in ("usual", "brief", "lasting"))
+    assert brief is None and lasting == math.inf
+    assert usual is not None and 1800 < usual <= 3600
+    assert sessions.get("brief") is None and "brief" not in sessions
+    assert sessions.set_ttl("usual", 0) and not sessions.set_ttl("brief", 5)
+    assert sessions.multi_get(["usual", "brief", "lasting"]) == [None, None, "for ever"]
+    client.drop_table("sessions")
+
+
 def test_what_cannot_be_is_refused(client: farsight.Client) -> None:
     make: Any = client.create_table
     with pytest.raises(farsight.TableError, match="xstore have eight bytes.*flexkv"):
         make("none", str, keys=bytes, engine="xstore")
-    with pytest.raises(farsight.TableError, match="flexkv have no deadlines"):
-        make("none", str, keys=bytes, ttl=5)
-    with pytest.raises(farsight.TableError, match="16224 B, not 16225 B"):
-        make("none", str, keys=bytes, value_bytes_max=16_225)
+    with pytest.raises(farsight.TableError, match="16216 B, not 16217 B"):
+        make("none", str, keys=bytes, value_bytes_max=16_217)
     with pytest.raises(TypeError, match="say key or keys, not both"):
         make("none", str, np.int64, keys=bytes)
     with pytest.raises(TypeError, match="keys=bytes, keys=str"):

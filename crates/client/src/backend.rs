@@ -15,7 +15,7 @@ use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableDefinitio
 use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::bulk_load::BulkLoad;
-use crate::server_time::NodeTime;
+use crate::server_time::ServerTime;
 
 /// A table to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,12 +120,12 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`CatalogueError`].
     fn asked_name_changes(&self) -> Result<u64, CatalogueError>;
 
-    /// The time of day of each node, by the clock by which its pairs end, and how wrong it may be: half the
-    /// time for which the answer was awaited.
+    /// The nodes' time of day, by the clocks by which pairs end. They are asked now and then; while none
+    /// answers, it goes on.
     ///
     /// # Errors
     /// [`CatalogueError`].
-    fn times(&self) -> Result<Vec<NodeTime>, CatalogueError>;
+    fn time(&self) -> Result<ServerTime, CatalogueError>;
 
     /// The table of this name, if it was opened in this epoch.
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>>;

@@ -6,19 +6,18 @@
 //! piece has been acknowledged, and then all.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use farsight_base::LeafNumber;
 use farsight_fabric::QueuePair;
 use farsight_protocol::{
-    Expiry, HEADER_BYTES, PIECE_HEAD_BYTES, Reply, Request, TableId, TableInfo, ValueEntries, ValueKind,
-    ValuePiece, WriteEntries, WriteEntry, padded,
+    HEADER_BYTES, PIECE_HEAD_BYTES, Reply, Request, TableId, TableInfo, ValueEntries, ValueKind, ValuePiece,
+    WriteEntries, WriteEntry, padded,
 };
 
+use crate::LoadError;
 use crate::backend::Backend;
 use crate::call::call;
-use crate::server_time::ServerTime;
-use crate::{Lifetime, LoadError};
+use crate::expiry::LoadDeadlines;
 
 /// Bytes of an entry before its value: key and hint.
 const ENTRY_HEAD_BYTES: usize = 16;
@@ -207,8 +206,7 @@ pub(crate) struct CallsLoad<Q> {
     parts: Vec<Pieces>,
     /// The part that takes pairs now.
     part: usize,
-    /// How pairs end, and the nodes' time, if they have deadlines.
-    expiry: Option<(Expiry, ServerTime)>,
+    deadlines: Option<LoadDeadlines>,
     /// What is stored of a value behind its deadline.
     stored: Vec<u8>,
     /// The queue pairs end with it.
@@ -216,18 +214,16 @@ pub(crate) struct CallsLoad<Q> {
 }
 
 impl<Q: QueuePair> CallsLoad<Q> {
-    /// Of the table whose parts are described so, one a queue pair. `time` is that of its nodes, if its pairs
-    /// have deadlines.
+    /// Of the table whose parts are described so, one a queue pair.
     pub(crate) fn new(
         parts: &[TableInfo],
-        time: Option<ServerTime>,
+        deadlines: Option<LoadDeadlines>,
         boundaries: Arc<[u64]>,
         queues: Vec<Q>,
         backend: Arc<dyn Backend>,
     ) -> Self {
-        let expiry = parts[0].definition.values.expiry().zip(time);
         let parts = parts.iter().map(Pieces::new).collect();
-        Self { queues, boundaries, parts, part: 0, expiry, stored: Vec::new(), _backend: backend }
+        Self { queues, boundaries, parts, part: 0, deadlines, stored: Vec::new(), _backend: backend }
     }
 
     /// A part's error, which knows of that part's pairs alone.
@@ -249,12 +245,11 @@ impl<Q: QueuePair + Send> Load for CallsLoad<Q> {
             self.part += 1;
         }
         let part = self.part;
-        let stored = match self.expiry {
+        let stored = match self.deadlines {
             None => value,
-            Some((expiry, time)) => {
-                let deadline = Lifetime::OfTable.deadline(expiry, time.now_ms(Instant::now()));
+            Some(deadlines) => {
                 self.stored.clear();
-                self.stored.extend_from_slice(&deadline.to_bytes());
+                self.stored.extend_from_slice(&deadlines.now().to_bytes());
                 self.stored.extend_from_slice(value);
                 &self.stored
             }

@@ -23,8 +23,8 @@ use crate::CatalogueError;
 use crate::attached::{Attached, Operations};
 use crate::backend::{Backend, Training};
 use crate::bulk_load::{CallsLoad, Load};
+use crate::expiry::LoadDeadlines;
 use crate::nodes::{Known, Nodes};
-use crate::server_time::ServerTime;
 use crate::writes_load::WritesLoad;
 use unordered::Unordered;
 
@@ -209,10 +209,7 @@ impl<C: Connection> OpenedTable<'_, C> {
     /// As [`OpenedTable::attach`].
     pub fn load_by_calls(&self, boundaries: Arc<[u64]>) -> Result<Box<dyn Load>, CatalogueError> {
         let backend = Arc::clone(self.nodes);
-        let has_deadlines = self.info().definition.values.expiry().is_some();
-        let time = has_deadlines.then(|| self.nodes.times()).transpose()?;
-        let time = time.map(|times| ServerTime::new(&times));
-        Ok(Box::new(CallsLoad::new(self.parts(), time, boundaries, self.queues()?, backend)))
+        Ok(Box::new(CallsLoad::new(self.parts(), self.deadlines()?, boundaries, self.queues()?, backend)))
     }
 
     /// A load by writes of an engine that keeps no order, for tables that take no other. Pairs show as they
@@ -225,7 +222,13 @@ impl<C: Connection> OpenedTable<'_, C> {
         engine: E,
     ) -> Result<Box<dyn Load>, CatalogueError> {
         let Attachment(operations) = self.attach_unordered(engine)?;
-        Ok(Box::new(WritesLoad::new(self.info(), operations)))
+        Ok(Box::new(WritesLoad::new(self.info(), self.deadlines()?, operations)))
+    }
+
+    /// When pairs of a load end, if they have deadlines.
+    fn deadlines(&self) -> Result<Option<LoadDeadlines>, CatalogueError> {
+        let expiry = self.info().definition.values.expiry();
+        expiry.map(|expiry| Ok(LoadDeadlines { expiry, time: self.nodes.time()? })).transpose()
     }
 
     fn queues(&self) -> Result<Vec<C::Queue>, FabricError> {

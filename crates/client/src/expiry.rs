@@ -47,6 +47,20 @@ impl Lifetime {
     }
 }
 
+/// When pairs of a bulk load end.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadDeadlines {
+    pub(crate) expiry: Expiry,
+    pub(crate) time: ServerTime,
+}
+
+impl LoadDeadlines {
+    /// Of a pair that is loaded now.
+    pub(crate) fn now(self) -> Deadline {
+        Lifetime::OfTable.deadline(self.expiry, self.time.now_ms(Instant::now()))
+    }
+}
+
 /// What a session on such a table knows.
 pub(crate) struct Expiring {
     pub(crate) expiry: Expiry,
@@ -290,22 +304,14 @@ impl Session {
         self.server_time_ms().map_err(|error| self.reopen_for_read(error))
     }
 
-    /// The servers' time of day. They are asked once a minute.
+    /// The servers' time of day. They are asked once a minute, and it goes on while none answers.
     pub(crate) fn server_time_ms(&mut self) -> Result<u64, OpenError> {
         let now = Instant::now();
         let known = self.expiring.as_ref().and_then(|expiring| expiring.time);
         if let Some(time) = known.filter(|time| !time.is_old(now)) {
             return Ok(time.now_ms(now));
         }
-        let time = match (self.ask_time(), known) {
-            (Ok(time), _) => time,
-            // Reads may go on while no server answers.
-            (Err(_), Some(mut time)) => {
-                time.put_off(now);
-                time
-            }
-            (Err(error), None) => return Err(error),
-        };
+        let time = self.ask_time()?;
         if let Some(expiring) = &mut self.expiring {
             expiring.time = Some(time);
         }

@@ -18,6 +18,7 @@ mod names;
 mod poisoned;
 mod reach;
 mod taking_in;
+mod time;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -38,6 +39,7 @@ use crate::connect::Dial;
 use crate::engine::{Lookup, Sharing};
 #[cfg(injected)]
 use crate::injected;
+use crate::server_time::ServerTime;
 use crate::{CatalogueError, PoolError};
 use name_changes::NameChanges;
 use poisoned::Poisoned;
@@ -84,6 +86,8 @@ pub(crate) struct Nodes<C: Connection> {
     locks: OnceLock<ComputeNodeLocks>,
     tables: Mutex<Tables<C>>,
     name_changes: NameChanges,
+    /// Their time of day, once it was needed.
+    server_time: Mutex<Option<ServerTime>>,
     /// Whether anything may begin here any more.
     poisoned: Poisoned,
 }
@@ -139,7 +143,7 @@ impl<C: Connection> Nodes<C> {
         let tables = Mutex::new(tables);
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
         let (said_lost, came_back, term) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
-        let (failure, has_replicas) = (None, AtomicBool::new(false));
+        let (failure, has_replicas, server_time) = (None, AtomicBool::new(false), Mutex::default());
         Ok(Self {
             all,
             places,
@@ -163,6 +167,7 @@ impl<C: Connection> Nodes<C> {
             locks,
             tables,
             name_changes,
+            server_time,
             poisoned,
         })
     }

@@ -72,12 +72,21 @@ impl PairsCursor {
     /// [`ReadError::ScanCut`] or [`ReadError::ScanMoved`], which stay.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<TablePair<'_>>, ReadError> {
         match &mut self.way {
-            Way::Enumeration(enumerating) => Ok(enumerating.next(session)?.map(|pair| TablePair {
-                key: pair.key,
-                version: pair.version,
-                value: pair.value,
-                deadline: Deadline::NEVER,
-            })),
+            Way::Enumeration(enumerating) => {
+                while enumerating.step(session)? {
+                    let deadline = session.lasting(enumerating.at_hand().value)?;
+                    if let Some((deadline, deadline_bytes)) = deadline {
+                        let FoundPair { key, version, value } = enumerating.at_hand();
+                        return Ok(Some(TablePair {
+                            key,
+                            version,
+                            value: &value[deadline_bytes..],
+                            deadline,
+                        }));
+                    }
+                }
+                Ok(None)
+            }
             Way::Scan(cursor) => {
                 while cursor.step(session)? {
                     let deadline = session.lasting(cursor.at_hand().value)?;
@@ -100,9 +109,10 @@ impl PairsCursor {
 }
 
 impl Enumerating {
-    fn next(&mut self, session: &mut Session) -> Result<Option<FoundPair<'_>>, ReadError> {
+    /// Goes to the next pair; false at the end.
+    fn step(&mut self, session: &mut Session) -> Result<bool, ReadError> {
         while self.at == self.page.pairs.len() {
-            let Some(at) = self.enumeration.next() else { return Ok(None) };
+            let Some(at) = self.enumeration.next() else { return Ok(false) };
             let fetched = session.enumerate(at, &mut self.page);
             let origin = session.origin();
             let fetched = fetched
@@ -115,7 +125,12 @@ impl Enumerating {
             self.enumeration.take(&mut self.page);
         }
         self.at += 1;
-        Ok(Some(self.page.pairs.pair(self.at - 1)))
+        Ok(true)
+    }
+
+    /// The pair to which the last step went.
+    fn at_hand(&self) -> FoundPair<'_> {
+        self.page.pairs.pair(self.at - 1)
     }
 }
 

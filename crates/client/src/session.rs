@@ -263,8 +263,8 @@ impl Session {
     pub(crate) fn ask_time(&mut self) -> Result<ServerTime, OpenError> {
         let mut attempts = 1;
         loop {
-            match self.working.backend.times() {
-                Ok(times) => return Ok(ServerTime::new(&times)),
+            match self.working.backend.time() {
+                Ok(time) => return Ok(time),
                 Err(error) => {
                     let error = OpenError::from(error);
                     let Some(loss) = error.loss(&*self.working.backend).cloned() else { return Err(error) };

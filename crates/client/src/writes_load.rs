@@ -9,6 +9,7 @@ use farsight_protocol::{ErrorCode, ServerError, TableInfo, WriteOperation, Write
 use crate::LoadError;
 use crate::attached::Operations;
 use crate::bulk_load::Load;
+use crate::expiry::LoadDeadlines;
 
 /// Pairs that are written together at most.
 const TOGETHER_MAX: usize = 1024;
@@ -24,11 +25,16 @@ pub(crate) struct WritesLoad {
     bounds: Vec<usize>,
     outcomes: Vec<WriteOutcome>,
     written: u64,
+    deadlines: Option<LoadDeadlines>,
 }
 
 impl WritesLoad {
     /// Into the table that is described so.
-    pub(crate) fn new(info: &TableInfo, operations: Box<dyn Operations>) -> Self {
+    pub(crate) fn new(
+        info: &TableInfo,
+        deadlines: Option<LoadDeadlines>,
+        operations: Box<dyn Operations>,
+    ) -> Self {
         Self {
             name: info.definition.name.clone(),
             operations,
@@ -37,6 +43,7 @@ impl WritesLoad {
             bounds: vec![0],
             outcomes: Vec::new(),
             written: 0,
+            deadlines,
         }
     }
 
@@ -82,6 +89,9 @@ impl Load for WritesLoad {
             self.send()?;
         }
         self.keys.push(key);
+        if let Some(deadlines) = self.deadlines {
+            self.values.extend_from_slice(&deadlines.now().to_bytes());
+        }
         self.values.extend_from_slice(value);
         self.bounds.push(self.values.len());
         Ok(())

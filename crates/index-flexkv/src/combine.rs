@@ -71,7 +71,8 @@ impl FlexSession {
     /// its operand.
     pub(crate) fn combine<'w>(&self, writes: Writes<'_, Key<'w>>) -> Option<Combined<'w>> {
         let is_sound = |(key, operand)| self.operand(writes, key, operand).is_ok();
-        if !replaces_any_value(writes.operation) || !writes.iter().all(is_sound) {
+        if !replaces_any_value(writes.operation) || !writes.iter().all(is_sound) || self.may_end_soon(writes)
+        {
             return None;
         }
         let mut known: HashMap<Key<'_>, usize> = HashMap::with_capacity(writes.keys.len());

@@ -104,6 +104,14 @@ pub enum FlexError {
         /// Bytes of a value at most.
         max_bytes: usize,
     },
+    /// What is stored of a value has no room for its deadline: no compute node writes such an object.
+    #[error("key {key}: {got_bytes} B are stored of its value, fewer than its deadline has")]
+    NoDeadline {
+        /// The key.
+        key: OwnedKey,
+        /// What is stored.
+        got_bytes: usize,
+    },
     /// The value does not suit the write.
     #[error("key {key}: {source}")]
     Undecided {

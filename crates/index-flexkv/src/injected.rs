@@ -55,4 +55,6 @@ farsight_base::bugs! {
     HALF_SKIPPED = "HalfSkipped";
     /// The head names an object beside the WRITEs that bring it to the replicas.
     NAMED_BEFORE_REPLICAS = "NamedBeforeReplicas";
+    /// A write finds a pair that has ended.
+    ENDED_PAIR_HELD = "EndedPairHeld";
 }

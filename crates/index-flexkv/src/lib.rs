@@ -24,6 +24,8 @@
 //! A compute node may keep values, and give them out without a verb ([`values`]). Who replaces one waits
 //! until nobody does so any more ([`closing`]).
 //!
+//! Pairs may have deadlines, at which they end by themselves ([`expiry`]).
+//!
 //! All pairs are found partition by partition, while others write and split ([`enumerate`]).
 //!
 //! What a compute node leaves that ends between any two steps: an object that no slot names, or a slot that
@@ -40,6 +42,7 @@ mod directory;
 mod engine;
 mod enumerate;
 mod error;
+mod expiry;
 mod get;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;

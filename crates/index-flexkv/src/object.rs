@@ -111,9 +111,11 @@ impl NewObject {
 }
 
 impl FlexSession {
-    /// Bytes of a key's value at most.
+    /// Bytes of a key's value at most, behind its deadline.
     pub(crate) fn value_bytes_max(&self, key: Key<'_>) -> usize {
-        self.table.values().bytes_max().min(PAIR_BYTES_MAX.saturating_sub(key.as_bytes().len()))
+        let values = self.table.values();
+        let beside = key.as_bytes().len() + values.deadline_bytes();
+        values.bytes_max().min(PAIR_BYTES_MAX.saturating_sub(beside))
     }
 
     /// Refuses a value that has no room in an object, beside its key.

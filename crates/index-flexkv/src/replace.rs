@@ -13,7 +13,6 @@ use crate::injected;
 use crate::object::NewObject;
 use crate::session::{Done, Written, absorbed_by};
 use crate::table::KeyLines;
-use crate::write::replaces_any_value;
 use crate::{FlexError, FlexSession};
 
 /// Replacements side by side.
@@ -42,7 +41,7 @@ impl FlexSession {
         (writes, absorbed): (Writes<'_, Key<'_>>, &[u64]),
         done: &mut [Done],
     ) -> Result<(), FabricError> {
-        if !replaces_any_value(writes.operation) || !Q::GUARANTEES.atomic_after_write {
+        if !self.is_blind(writes.operation) || !Q::GUARANTEES.atomic_after_write {
             return Ok(());
         }
         let mut rest = writes;

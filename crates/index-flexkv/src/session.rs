@@ -157,7 +157,8 @@ impl FlexSession {
         old_values: &mut OldValues,
     ) {
         self.addresses.borrow_mut().refresh();
-        let begun = self.settle_wanted(queues).and_then(|()| self.believed_until(queues[0].now()));
+        let begun = self.settle_wanted(queues).and_then(|()| self.end_pairs(queues));
+        let begun = begun.and_then(|()| self.believed_until(queues[0].now()));
         let until = match begun {
             Ok(until) => until,
             Err(error) => {
@@ -289,7 +290,8 @@ impl FlexSession {
                 let outcome = match self.operand(writes, key, operand) {
                     Ok(operand) => {
                         let absorbed = absorbed_by(absorbed, index);
-                        let write = Write { operation: writes.operation, key, operand, absorbed };
+                        let operation = writes.operation;
+                        let write = Write { operation, key, operand, absorbed, is_ending: false };
                         self.write(&slot, write, &mut old).await
                     }
                     Err(error) => Err(error),
@@ -306,14 +308,17 @@ impl FlexSession {
         key: Key<'_>,
         operand: &'w [u8],
     ) -> Result<Operand<'w>, FlexError> {
-        let max_bytes = self.value_bytes_max(key);
+        let (max_bytes, deadline_bytes) = (self.value_bytes_max(key), self.table.values().deadline_bytes());
         let parts = match self.fixed_bytes() {
             Some(bytes) if operand.len() != writes.operation.operand_bytes(bytes) => None,
             Some(_) => Some(Operand::of_one_size(writes.operation, operand)),
             None => Operand::of_any_length(writes.operation, operand),
         };
         let refused = FlexError::Operand { key: key.into(), got_bytes: operand.len(), max_bytes };
-        parts.filter(|parts| parts.value.len() <= max_bytes).ok_or(refused)
+        let least_bytes = if writes.operation.has_value() { deadline_bytes } else { 0 };
+        let is_one =
+            |parts: &Operand<'_>| (least_bytes..=max_bytes + deadline_bytes).contains(&parts.value.len());
+        parts.filter(is_one).ok_or(refused)
     }
 
     /// Runs reads side by side; the first error is the batch's.
@@ -364,7 +369,7 @@ impl FlexSession {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use farsight_base::RegionId;
     use farsight_base::sync::{AtomicBool, Ordering};
     use farsight_protocol::{ComputeNode, Fenced, KeyKind, ObjectGrant, ObjectMemory, SplitGrant};
@@ -373,6 +378,8 @@ mod tests {
     use crate::{CallResult, FlexNode};
 
     const UNTIL: MonotonicNs = MonotonicNs(100);
+    /// The nodes' time of day.
+    pub(crate) const NOW_MS: u64 = 1_000;
 
     /// Nodes that go on with this session, or without it.
     struct Nodes(Arc<AtomicBool>);
@@ -391,6 +398,9 @@ mod tests {
         ) -> CallResult<ObjectGrant> {
             unreachable!("nothing is written")
         }
+        fn unix_ms(&self) -> CallResult<u64> {
+            Ok(NOW_MS)
+        }
         fn settled(&self, _: (usize, usize), _: u32) -> CallResult<()> {
             unreachable!("nothing is settled")
         }
@@ -408,17 +418,21 @@ mod tests {
         }
     }
 
-    fn session(replicas: usize, go_on: &Arc<AtomicBool>) -> FlexSession {
+    /// A session on a table with such values.
+    pub(crate) fn session_of(replicas: usize, values: ValueKind, go_on: &Arc<AtomicBool>) -> FlexSession {
         let node = |region| {
             let (index, objects) = (RegionId(region), RegionId(region + 1));
             Some(FlexNode { index, index_lines: 1 << 16, objects, object_lines: 1 << 16 })
         };
-        let table =
-            FlexTable::new(&[node(1), node(3), node(5)], (KeyKind::U64, ValueKind::Fixed(8)), replicas);
+        let table = FlexTable::new(&[node(1), node(3), node(5)], (KeyKind::U64, values), replicas);
         let table = table.expect("a table");
-        let values = Arc::new(Values::new(3, ValueKind::Fixed(8)));
+        let values = Arc::new(Values::new(3, values));
         let shared = (Arc::new(Stock::new(&table)), Arc::default(), values);
         FlexSession::new(table, shared, Box::new(Nodes(Arc::clone(go_on))), None, 1)
+    }
+
+    fn session(replicas: usize, go_on: &Arc<AtomicBool>) -> FlexSession {
+        session_of(replicas, ValueKind::Fixed(8), go_on)
     }
 
     #[test]

@@ -53,6 +53,12 @@ pub trait ObjectCalls: Send + Sync {
     /// The call's; the fabric's if the pool goes on without other nodes than this session.
     fn renew(&self, now: MonotonicNs) -> CallResult<MonotonicNs>;
 
+    /// The nodes' time of day, in milliseconds since 1970: that by which pairs end.
+    ///
+    /// # Errors
+    /// The call's.
+    fn unix_ms(&self) -> CallResult<u64>;
+
     /// Tells the head of a shard, a node, that all replicas have what the head had when it requested that
     /// under this number.
     ///
@@ -90,6 +96,8 @@ pub struct Stock {
     shards: Vec<ShardStock>,
     /// A shard may have to be settled.
     has_wants: AtomicBool,
+    /// Pairs may have ended that are to be removed.
+    has_ended: AtomicBool,
     sessions: AtomicUsize,
 }
 
@@ -106,6 +114,8 @@ struct Held {
     wanted: Option<u32>,
     /// Whom to fence, by the head's node.
     to_fence: Vec<ComputeNode>,
+    /// Objects whose pairs have ended, by the head's node.
+    ended: Vec<ObjectMemory>,
     /// The node may ask before it gives any memory.
     is_fresh: bool,
     /// By lines, less one.
@@ -127,7 +137,7 @@ impl Stock {
         let shards: Vec<ShardStock> = (0..table.shards()).map(shard).collect();
         // Relaxed, here and below: a hint to look.
         let has_wants = AtomicBool::new(shards.iter().any(|shard| lock(&shard.held).is_fresh));
-        Self { shards, has_wants, sessions: AtomicUsize::new(0) }
+        Self { shards, has_wants, has_ended: AtomicBool::new(false), sessions: AtomicUsize::new(0) }
     }
 
     /// Notes a session that uses it.
@@ -163,6 +173,19 @@ impl Stock {
             self.has_wants.store(true, Ordering::Relaxed);
         }
         unsettled
+    }
+
+    /// Objects whose pairs have ended, each with its shard: the caller's from now on.
+    pub(crate) fn take_ended(&self) -> Vec<(usize, ObjectMemory)> {
+        // Relaxed: a hint to look.
+        if !self.has_ended.load(Ordering::Relaxed) || !self.has_ended.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let of_shard = |shard| {
+            let ended = std::mem::take(&mut self.lock(shard).ended);
+            ended.into_iter().map(move |memory| (shard, memory))
+        };
+        (0..self.shards.len()).flat_map(of_shard).collect()
     }
 
     /// The number under which a shard is to be settled now; `None`: it is settled, or others do that.
@@ -290,7 +313,12 @@ impl Stock {
             stock.published.extend(published);
             stock.freed.extend(freed);
         }
-        let ObjectGrant { given, settle, fence } = given?;
+        let ObjectGrant { given, settle, fence, ended } = given?;
+        if !ended.is_empty() {
+            self.lock(shard).ended = ended;
+            // Relaxed: as in `take_ended`.
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
         if settle.is_some() || !fence.is_empty() {
             let mut stock = self.lock(shard);
             stock.wanted = settle.or(stock.wanted);

@@ -7,13 +7,14 @@
 use farsight_base::Line;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
-use farsight_index::{Decision, HeldPair, Key, Undecided, decide_parts};
+use farsight_index::{Decision, HeldPair, Key, NewValue, Undecided, decide_parts};
 use farsight_layout::hash_index::HashSlot;
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
+use crate::expiry::{ROOM_ATTEMPTS, is_without_room};
 #[cfg(injected)]
 use crate::injected;
-use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, post_buckets, value_of};
+use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, post_buckets};
 use crate::object::NewObject;
 use crate::overtaken::Watch;
 use crate::table::KeyLines;
@@ -27,6 +28,8 @@ pub(crate) struct Write<'w> {
     pub(crate) operand: Operand<'w>,
     /// Writes of the key for which it stands, too.
     pub(crate) absorbed: u64,
+    /// It removes a pair that has ended; one that has not is absent to it.
+    pub(crate) is_ending: bool,
 }
 
 /// What an attempt came to.
@@ -45,7 +48,15 @@ impl FlexSession {
     ) -> Result<WriteOutcome, FlexError> {
         let of = self.table.lines_of(write.key);
         let mut object = NewObject::absorbing(write.absorbed);
-        let outcome = self.attempts(slot, (write, of), &mut object, old).await;
+        let mut outcome = self.attempts(slot, (write, of), &mut object, old).await;
+        if self.has_deadlines() && !write.is_ending {
+            for _ in 1..ROOM_ATTEMPTS {
+                if !is_without_room(&outcome) || !self.end_some(slot).await? {
+                    break;
+                }
+                outcome = self.attempts(slot, (write, of), &mut object, old).await;
+            }
+        }
         match &outcome {
             Err(FlexError::Indeterminate { .. } | FlexError::Fabric(_)) => object.forget(),
             _ => self.abandon(of.shard, &mut object),
@@ -63,8 +74,8 @@ impl FlexSession {
         let (key, mut of) = (write.key, of);
         let known = self.known_address(of);
         // A put of a key that nobody remembers may insert it.
-        object.has_looked =
-            !replaces_any_value(write.operation) || write.operation == WriteOperation::Put && known.is_none();
+        let is_blind = self.is_blind(write.operation);
+        object.has_looked = !is_blind || write.operation == WriteOperation::Put && known.is_none();
         if stores_its_value(write.operation) {
             let last = known.map_or(0, |address| address.version);
             self.prepare(slot.now(), object, of.shard, (key, write.operand.value), last)?;
@@ -72,14 +83,15 @@ impl FlexSession {
         if self.is_late() {
             return Err(FlexError::Late { key: key.into() });
         }
-        if let Some(address) = known.filter(|_| replaces_any_value(write.operation))
+        if let Some(address) = known.filter(|_| is_blind)
             && let Some(outcome) = self.replace_recalled(slot, (key, of), object, address).await?
         {
             return Ok(outcome);
         }
         let (mut buckets, mut lines) = (Buckets::default(), self.object_buffer());
         let mut recalled = match known {
-            Some(_) if needs_no_bucket(write.operation) => {
+            // What is blind has tried the address already.
+            Some(_) if needs_no_bucket(write.operation) && !is_blind => {
                 self.recall(slot, (key, of), object, &mut lines).await?
             }
             _ => None,
@@ -108,8 +120,8 @@ impl FlexSession {
                     let found = (looked, &lines[..]);
                     let done = self.act(slot, (write, of), found, &mut buckets, object, attempt).await?;
                     if let Attempt::Done(outcome) = done {
-                        if write.operation.returns_value() && matches!(looked, Looked::Present { .. }) {
-                            old.extend_from_slice(value_of(&lines));
+                        if write.operation.returns_value() && matches!(outcome, WriteOutcome::Replaced(_)) {
+                            old.extend_from_slice(self.value_in(&lines));
                         }
                         return Ok(outcome);
                     }
@@ -153,12 +165,9 @@ impl FlexSession {
         attempt: u32,
     ) -> Result<Attempt, FlexError> {
         let key = write.key;
-        let held = match looked {
-            Looked::Absent => None,
-            Looked::Present { version, .. } => Some(HeldPair { version, value: value_of(lines) }),
-        };
-        check_integer(&write, held)?;
-        let decision = match decide_parts(write.operation, write.operand, held) {
+        let held = self.held(&write, looked, lines)?;
+        check_integer(&write, held.pair)?;
+        let decision = match decide_parts(write.operation, write.operand, held.pair) {
             Decision::Leave(outcome) => return Ok(Attempt::Done(outcome)),
             decision => decision,
         };
@@ -170,15 +179,22 @@ impl FlexSession {
             let removed = self.remove(slot, (key, of), buckets, (found, version)).await?;
             return Ok(removed.map_or(Attempt::Again, Attempt::Done));
         };
-        let last = held.map_or_else(|| buckets.removed_version(of), |held| held.version);
-        object.has_looked |= held.is_none();
-        self.ready(slot, (key, of), object, value.bytes(), last).await?;
+        let last = match looked {
+            Looked::Absent => buckets.removed_version(of),
+            Looked::Present { version, .. } => version,
+        };
+        object.has_looked |= held.pair.is_none();
+        let sum = match value {
+            NewValue::Given(_) => Vec::new(),
+            NewValue::Sum(sum) => self.stored_sum(write.operand, held, sum),
+        };
+        let value = if let NewValue::Given(value) = value { value } else { &sum[..] };
+        self.ready(slot, (key, of), object, value, last).await?;
         if self.is_late() {
             return Err(FlexError::Late { key: key.into() });
         }
         let (is_done, outcome, freed) = match looked {
             Looked::Absent => {
-                let value = value.bytes();
                 let inserted = self.insert(slot, (key, of), (buckets, object), value, attempt).await?;
                 (inserted, WriteOutcome::Inserted(object.version), None)
             }
@@ -193,7 +209,12 @@ impl FlexSession {
                 if replaced {
                     self.remember(of, found.place, new, object.version);
                 }
-                (replaced, WriteOutcome::Replaced(object.version), Some(found.object.place))
+                // A pair that has ended was absent.
+                let outcome = match held.pair {
+                    Some(_) => WriteOutcome::Replaced(object.version),
+                    None => WriteOutcome::Inserted(object.version),
+                };
+                (replaced, outcome, Some(found.object.place))
             }
         };
         if !is_done {
@@ -233,10 +254,9 @@ pub(crate) fn replaces_any_value(operation: WriteOperation) -> bool {
     matches!(operation, WriteOperation::Put | WriteOperation::Update)
 }
 
-/// True if a pair that is found is replaced or left: a removal has to know of its bucket, and what replaces
-/// any value has tried the address already.
+/// True if a pair that is found is replaced or left: a removal has to know of its bucket.
 fn needs_no_bucket(operation: WriteOperation) -> bool {
-    !replaces_any_value(operation) && !matches!(operation, WriteOperation::Remove | WriteOperation::RemoveIf)
+    !matches!(operation, WriteOperation::Remove | WriteOperation::RemoveIf)
 }
 
 /// Refuses to add to what is no integer.

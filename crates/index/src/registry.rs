@@ -16,7 +16,7 @@ use farsight_base::LINE_BYTES;
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::value_block::{LONGEST_VALUE_BYTES, block_bytes, block_lines};
-use farsight_layout::{Geometry, GeometryError};
+use farsight_layout::{DEADLINE_BYTES, Geometry, GeometryError};
 use farsight_protocol::{KeyKind, POOL_NODES_MAX, Space, TableEngine, TableLayout, ValueKind};
 
 /// The engines that there are: a type each. Of several that fit a table, the first is the usual one.
@@ -42,13 +42,11 @@ pub struct EngineKind {
     /// It keeps its keys in order: it has scans, and neighbours of keys.
     pub is_ordered: bool,
     /// Bytes of a value at most where values may have any length, each in a block of its own; 0 if they
-    /// may not.
+    /// may not. Such pairs may have deadlines, at which they end by themselves.
     pub block_value_bytes_max: usize,
-    /// Bytes of a key and its value together at most, where keys may be bytes of any length; 0 if they may
-    /// not.
+    /// Bytes of a key, its value and its deadline, if it has one, at most together, where keys may be bytes
+    /// of any length; 0 if they may not.
     pub byte_pair_bytes_max: usize,
-    /// Pairs of any length may have deadlines, at which they end by themselves.
-    pub has_deadlines: bool,
     /// Whether several nodes may have each of its pairs.
     pub has_replicas: bool,
     /// Lines of a leaf's block, by the bytes that it holds of a value.
@@ -171,14 +169,6 @@ pub enum UnfitTable {
         /// The engine.
         engine: &'static EngineKind,
         /// The engines that there are with keys of any length.
-        able: Vec<&'static EngineKind>,
-    },
-    /// Its pairs stay until they are removed.
-    #[error("pairs of {engine} have no deadlines; engines whose pairs have them: {}", names(able))]
-    Deadlines {
-        /// The engine.
-        engine: &'static EngineKind,
-        /// The engines that there are with deadlines.
         able: Vec<&'static EngineKind>,
     },
     /// It keeps each pair once.
@@ -311,10 +301,6 @@ impl EngineKind {
             if !(1..=self.block_value_bytes_max).contains(&(max_bytes as usize)) {
                 return Err(UnfitTable::Limit { engine: self, got_bytes: max_bytes });
             }
-            if values.expiry().is_some() && !self.has_deadlines {
-                let able = EngineKind::all().into_iter().filter(|kind| kind.has_deadlines).collect();
-                return Err(UnfitTable::Deadlines { engine: self, able });
-            }
         }
         match layout.definition.replicas() {
             1 => {}
@@ -380,7 +366,6 @@ impl Registered for XStore {
         is_ordered: true,
         block_value_bytes_max: LONGEST_VALUE_BYTES,
         byte_pair_bytes_max: 0,
-        has_deadlines: true,
         has_replicas: false,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
         spaces_of_first: &[Space::Leaves],
@@ -416,7 +401,6 @@ impl Registered for Rolex {
         is_ordered: true,
         block_value_bytes_max: 0,
         byte_pair_bytes_max: 0,
-        has_deadlines: false,
         has_replicas: false,
         block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
         spaces_of_first: &[Space::Leaves, Space::Meta],
@@ -427,7 +411,7 @@ impl Registered for Rolex {
 /// FlexKV: compute nodes read and write a hash index, and objects, one-sided.
 pub struct FlexKv;
 
-/// Bytes of a key and its value of FlexKV at most, together: an object's, less its header.
+/// Bytes of a key, its value and its deadline, if it has one, of FlexKV at most: an object's without header.
 const OBJECT_PAIR_BYTES_MAX: usize = OBJECT_LINES_MAX as usize * LINE_BYTES - block_bytes(0, 0);
 
 impl Registered for FlexKv {
@@ -440,9 +424,8 @@ impl Registered for FlexKv {
         answers_reads: false,
         nodes_train: true,
         is_ordered: false,
-        block_value_bytes_max: OBJECT_PAIR_BYTES_MAX - size_of::<u64>(),
+        block_value_bytes_max: OBJECT_PAIR_BYTES_MAX - size_of::<u64>() - DEADLINE_BYTES,
         byte_pair_bytes_max: OBJECT_PAIR_BYTES_MAX,
-        has_deadlines: false,
         has_replicas: true,
         block_lines: |value_bytes| Ok(block_lines(size_of::<u64>(), value_bytes)),
         spaces_of_first: &[Space::Index, Space::Blocks],
@@ -502,10 +485,9 @@ mod tests {
             refusal.starts_with("rolex has values of one size")
                 && refusal.ends_with("xstore, xstore-d, flexkv")
         );
-        assert_eq!(check_of(EngineKind::XSTORE, ValueKind::BLOCKS.expiring(0)), Ok(()));
-        let refusal =
-            check_of(EngineKind::FLEXKV, ValueKind::blocks(9).expiring(0)).expect_err("no deadlines");
-        assert!(refusal.to_string().ends_with("xstore, xstore-d"), "{refusal}");
+        for kind in [EngineKind::XSTORE, EngineKind::FLEXKV] {
+            assert_eq!(check_of(kind, kind.longest_values().expiring(0)), Ok(()));
+        }
         let spaces: Vec<_> = EngineKind::XSTORE.spaces(0, ValueKind::BLOCKS).collect();
         assert_eq!(spaces, [Space::Leaves, Space::Blocks]);
     }

@@ -276,7 +276,6 @@ pub(crate) fn check(hosting: &Hosting, layout: &TableLayout, nodes: usize) -> Re
             UnfitTable::Value(_) | UnfitTable::Limit { .. } => ErrorCode::WrongValueSize,
             UnfitTable::Blocks { .. }
             | UnfitTable::ByteKeys { .. }
-            | UnfitTable::Deadlines { .. }
             | UnfitTable::Nodes { .. }
             | UnfitTable::Ranges { .. }
             | UnfitTable::Leaves { .. }

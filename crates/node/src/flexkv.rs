@@ -18,7 +18,7 @@ mod splits;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use farsight_base::clock::MonotonicNs;
+use farsight_base::clock::{MonotonicNs, UnixTime};
 use farsight_base::sync::Ordering;
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_blocks::BlockSpace;
@@ -34,6 +34,7 @@ use farsight_protocol::{
 
 use crate::BackgroundState;
 use crate::compute_nodes::Connected;
+use crate::deadline_pass::{DeadlinePass, SeenPiece};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
@@ -63,6 +64,8 @@ pub struct FlexTable {
     heads: RwLock<Vec<(usize, Arc<ShardHead>)>>,
     /// Who writes for others, while this node is the coordinator.
     proxies: Mutex<Proxies>,
+    /// The clock by which pairs end, if they have deadlines.
+    unix_time: Option<Arc<dyn UnixTime>>,
 }
 
 impl FlexTable {
@@ -89,6 +92,7 @@ impl FlexTable {
             objects,
             heads: RwLock::default(),
             proxies: Mutex::default(),
+            unix_time: new.unix_time(),
         };
         let section = table.replicas - 1;
         let (index, objects) = (table.section(&table.index, section), table.section(&table.objects, section));
@@ -295,16 +299,41 @@ fn too_small(name: &TableName, error: &dyn std::fmt::Display) -> ServerError {
     ServerError::new(ErrorCode::OutOfResources, text)
 }
 
-/// Frees what compute nodes replaced that ended before they said so.
-struct Sweep(Arc<FlexTable>);
+/// Frees what compute nodes replaced that ended before they said so. Looks for pairs whose deadlines have
+/// passed, for compute nodes to remove.
+struct Sweep {
+    table: Arc<FlexTable>,
+    /// The piece at which the look for these goes on, in all shards.
+    piece: usize,
+    pass: DeadlinePass,
+}
+
+impl Sweep {
+    fn look_for_past(heads: &[(usize, Arc<ShardHead>)], piece: &mut usize, now_ms: u64) -> SeenPiece {
+        let seen = heads.iter().map(|(_, head)| head.look_for_past(*piece, now_ms));
+        let all = seen.reduce(|one, other| SeenPiece {
+            pairs: one.pairs + other.pairs,
+            ended: one.ended + other.ended,
+            is_last: one.is_last && other.is_last,
+        });
+        let seen = all.unwrap_or(SeenPiece { pairs: 0, ended: 0, is_last: true });
+        *piece = if seen.is_last { 0 } else { *piece + 1 };
+        seen
+    }
+}
 
 impl BackgroundWork for Sweep {
     /// A piece, whose objects take about as long as so many sub-models.
-    fn step(&mut self, _: MonotonicNs, _: usize, _: fn() -> Duration) -> BackgroundState {
-        let heads = self.0.heads().clone();
+    fn step(&mut self, now: MonotonicNs, _: usize, processor_time: fn() -> Duration) -> BackgroundState {
+        let Self { table, piece, pass } = self;
+        let heads = table.heads().clone();
         // One step each: a head without work costs nothing.
         let are_working = heads.iter().filter(|(_, head)| head.sweep()).count();
-        if are_working > 0 { BackgroundState::Working } else { BackgroundState::Idle { again_at: None } }
+        let look = |time: &Arc<dyn UnixTime>| {
+            pass.step(now, processor_time, || Self::look_for_past(&heads, piece, time.now_ms()))
+        };
+        let again_at = table.unix_time.as_ref().map(look);
+        if are_working > 0 { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }
 
@@ -388,7 +417,7 @@ impl HostedTable for FlexTable {
     }
 
     fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
-        Some(Box::new(Sweep(self)))
+        Some(Box::new(Sweep { table: self, piece: 0, pass: DeadlinePass::default() }))
     }
 
     fn pending_training(&self) -> u64 {

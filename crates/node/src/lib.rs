@@ -32,6 +32,7 @@ mod background;
 mod bulk_load;
 mod call;
 mod compute_nodes;
+mod deadline_pass;
 mod durable;
 mod engine;
 mod error;

@@ -205,7 +205,7 @@ pub struct ObjectMemory {
 }
 
 /// Memory that a compute node is given for objects.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ObjectGrant {
     /// The memory.
     pub given: Vec<ObjectMemory>,
@@ -215,6 +215,9 @@ pub struct ObjectGrant {
     /// Compute nodes that have ended at this node with memory in hand, at most [`POOL_ENDED_MAX`]. They are
     /// to be fenced at all nodes, and this one is to be told.
     pub fence: Vec<ComputeNode>,
+    /// Objects of pairs whose deadlines have passed, at most [`POOL_ENDED_MAX`]. The compute node is to
+    /// remove those pairs.
+    pub ended: Vec<ObjectMemory>,
 }
 
 /// What a node says to a compute node that wants to split a subtable.

@@ -177,7 +177,7 @@ fn values_of_any_length_keep_their_deadlines() {
     assert_eq!(left(&mut session, 7), Some(Lifetime::Endless));
     // Values of FlexKV are shorter, and have no deadlines.
     let error = target.fails("shm://", &["import", &place("long"), "--engine", "flexkv", "--as", "other"]);
-    assert!(error.contains("limit of 1 to 16224 B, not 300000 B"), "{error}");
+    assert!(error.contains("limit of 1 to 16216 B, not 300000 B"), "{error}");
     let ending = ValueKind::BLOCKS.expiring(1_000);
     source.fill("ending", EngineKind::XSTORE, ending, &Pairs::new());
     source.ok("shm://", &["export", &place("ending"), "ending"]);

@@ -99,8 +99,13 @@ fn pairs_end_at_their_deadlines() {
     serve.ok(&["create", "texts", "--values", "blocks"]);
     let refused = serve.run(&["put", "texts", "1", "x", "--ttl", "1s"]);
     assert!(refused.error.contains("pairs of table \"texts\" have no deadlines"), "{}", refused.error);
-    let engine = serve.run(&["create", "hashed", "--values", "blocks", "--ttl", "1s", "--engine", "flexkv"]);
-    assert!(engine.error.contains("pairs of flexkv have no deadlines"), "{}", engine.error);
+    let hashed =
+        ["create", "names", "--engine", "flexkv", "--keys", "bytes", "--values", "blocks", "--ttl", "1d"];
+    assert!(serve.ok(&hashed).ends_with("staying 1d\n"));
+    serve.ok(&["put", "names", "a day", "x"]);
+    serve.ok(&["put", "names", "at once", "x", "--ttl", "0s"]);
+    assert!(serve.ok(&["ttl", "names", "a day"]).starts_with("23h 5"));
+    assert_eq!(serve.run(&["get", "names", "at once"]).code, Some(3));
 }
 
 #[test]

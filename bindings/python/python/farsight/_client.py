@@ -135,13 +135,13 @@ class Client:
         of bytes says nothing of their type, and fits a table of any.
 
         With `bytes` or `str` as `value` values have any length, up to `value_bytes_max`, by default as many
-        as the engine has: 16 MiB in ``xstore`` and ``xstore-d``, 16,224 B in ``flexkv``.
+        as the engine has: 16 MiB in ``xstore`` and ``xstore-d``, 16,216 B in ``flexkv``.
 
         With `bytes` or `str` as `keys`, in place of `key`, keys have any length and no order. The table is of the
         engine ``flexkv`` then. As it is opened here it takes those keys alone. What is stored is bytes, of `str`
         its UTF-8. A key and its value have 16,232 B together at most.
 
-        With `ttl` pairs of such a table have deadlines, in ``xstore`` and ``xstore-d``. A pair stays so many
+        With `ttl` pairs of such a table have deadlines. A pair stays so many
         seconds, a float or a timedelta, after its last write; with `math.inf` until it is removed. Its writer may
         say otherwise (`ValuesTable.put`).
 

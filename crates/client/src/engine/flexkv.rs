@@ -3,6 +3,7 @@
 mod proxies;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Connection;
@@ -164,6 +165,11 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
 
     fn renew(&self, now: MonotonicNs) -> CallResult<MonotonicNs> {
         self.nodes.renew(now).map_err(call_error)
+    }
+
+    fn unix_ms(&self) -> CallResult<u64> {
+        let time = self.nodes.time().map_err(|error| call_error(self.nodes.of_view(error)))?;
+        Ok(time.now_ms(Instant::now()))
     }
 
     fn settled(&self, (node, shard): (usize, usize), number: u32) -> CallResult<()> {

@@ -18,7 +18,7 @@ use crate::attached::Operations;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
 use crate::bulk_load::BulkLoad;
 use crate::engine::OpenedTable;
-use crate::server_time::NodeTime;
+use crate::server_time::ServerTime;
 
 /// Between two questions whether snapshots are made, and in all.
 const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
@@ -131,9 +131,8 @@ impl<C: Connection> Backend for Nodes<C> {
         Nodes::asked_name_changes(self)
     }
 
-    fn times(&self) -> Result<Vec<NodeTime>, CatalogueError> {
-        let ask = |node| NodeTime::measure(|| self.ask::<u64>(node, &ControlRequest::Time));
-        (0..self.count()).map(ask).collect()
+    fn time(&self) -> Result<ServerTime, CatalogueError> {
+        Nodes::time(self)
     }
 
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>> {

@@ -237,7 +237,7 @@ impl Table {
                 Operand::of_any_length(operation, operand).map_or(0, |parts| parts.value.len())
             }
         };
-        let max_bytes = self.engine().byte_pair_bytes_max;
+        let max_bytes = self.engine().byte_pair_bytes_max - self.values().deadline_bytes();
         if key_bytes + value_bytes <= max_bytes {
             return Ok(());
         }

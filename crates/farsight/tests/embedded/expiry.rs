@@ -1,11 +1,11 @@
 //! Pairs with deadlines by the facade: no read returns one that has ended, whichever way it goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use farsight::{
     Access, Answers, EngineKind, Lifetime, Neighbour, Options, Pairs, Session, Table, TableOptions,
-    ValueKind, WriteError, WriteOutcome,
+    WriteError, WriteOutcome,
 };
 use farsight_base::prng::SplitMix64;
 
@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A table whose pairs stay for an hour.
 fn table(store: &TestStore, engine: &'static EngineKind, name: &str) -> Table<u64> {
     let options = TableOptions { engine: Some(engine), ..TableOptions::default() };
-    let values = ValueKind::BLOCKS.expiring(HOUR.as_millis() as u64);
+    let values = engine.longest_values().expiring(HOUR.as_millis() as u64);
     store.connect().create_table_of(name, values, &options).expect("a table")
 }
 
@@ -140,10 +140,19 @@ fn tasks_put_pairs_that_stay_differently() {
     assert!(pollster::block_on(plain.put(1, b"one")).is_ok());
 }
 
+/// Runs a test with each engine whose pairs have deadlines.
+fn of_each_engine(test: fn(&'static EngineKind)) {
+    [EngineKind::XSTORE, EngineKind::XSTORE_D, EngineKind::FLEXKV].into_iter().for_each(test);
+}
+
 #[test]
 fn a_lifetime_is_told_and_changed() {
-    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
-    let mut session = table(&store, EngineKind::XSTORE, "t").session(Options::default()).expect("a session");
+    of_each_engine(lifetimes_are_told_and_changed);
+}
+
+fn lifetimes_are_told_and_changed(engine: &'static EngineKind) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let mut session = table(&store, engine, "t").session(Options::default()).expect("a session");
     let put = session.put(1, b"one").expect("a put");
     assert!(matches!(put, WriteOutcome::Inserted(_)));
     let left = |lifetime| match lifetime {
@@ -172,7 +181,9 @@ fn a_lifetime_is_told_and_changed() {
     let error = session.clock_error().expect("an answer").expect("a clock");
     assert!(error < Duration::from_secs(5), "{error:?}");
 
-    let plain = store.connect().create_blocks_table::<u64>("plain").expect("a table");
+    let options = TableOptions { engine: Some(engine), ..TableOptions::default() };
+    let plain = store.connect().create_table_of::<u64>("plain", engine.longest_values(), &options);
+    let plain = plain.expect("a table");
     let mut plain = plain.session(Options::default()).expect("a session");
     let refused = plain.put_for(1, b"one", HOUR).expect_err("no deadlines");
     assert!(matches!(&refused, WriteError::NoDeadlines { table } if table == "plain"), "{refused:?}");
@@ -183,18 +194,26 @@ fn a_lifetime_is_told_and_changed() {
 
 #[test]
 fn a_load_s_pairs_stay_as_long_as_the_table_says() {
-    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
-    let table = table(&store, EngineKind::XSTORE, "t");
+    of_each_engine(pairs_of_a_load_stay_as_long_as_the_table_says);
+}
+
+fn pairs_of_a_load_stay_as_long_as_the_table_says(engine: &'static EngineKind) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = table(&store, engine, "t");
     let mut session = table.session(Options::default()).expect("a session");
     let mut load = table.bulk_load().expect("a load");
     for key in 0..2_000_u64 {
         load.push(key, &key.to_le_bytes()).expect("a pair");
     }
     load.finish().expect("loaded");
-    assert_eq!(session.scan(..).count(), 2_000);
+    assert_eq!(session.pairs().collect::<Result<Vec<_>, _>>().expect("pairs").len(), 2_000);
     assert!(
         matches!(session.time_to_live(1_999).expect("an answer"), Some(Lifetime::For(left)) if left > HOUR / 2)
     );
+    if !engine.is_ordered {
+        // It is loaded by writes, into a table that may have pairs.
+        return;
+    }
     let mut again = table.bulk_load().expect("a load");
     let refused = again.push(5_000, b"late").and_then(|()| again.finish().map(drop));
     let refused = farsight::with_causes(&refused.expect_err("the table has pairs"));
@@ -211,9 +230,16 @@ fn wait_for_the_server(session: &mut Session<u64>) {
 /// By the clock of the test, which began before the pair was written.
 #[test]
 fn nothing_is_returned_after_its_deadline_and_the_clocks_errors() {
+    of_each_engine(nothing_is_returned_late);
+}
+
+fn nothing_is_returned_late(engine: &'static EngineKind) {
     const STAYS: Duration = Duration::from_millis(40);
-    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
-    let [mut session, mut by_calls] = sessions(&table(&store, EngineKind::XSTORE, "t"));
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = table(&store, engine, "t");
+    let second = if engine.answers_reads { Access::Rpc } else { Access::OneSided };
+    let [mut session, mut by_calls] =
+        [Access::OneSided, second].map(|access| table.session(Options { access }).expect("a session"));
     let error = |session: &mut Session<u64>| session.clock_error().expect("an answer").expect("a clock");
     for round in 0..10_u64 {
         session.put_for(round, b"short", STAYS).expect("a put");
@@ -236,9 +262,13 @@ fn nothing_is_returned_after_its_deadline_and_the_clocks_errors() {
 
 #[test]
 fn random_operations_agree_with_a_map() {
+    of_each_engine(operations_agree_with_a_map);
+}
+
+fn operations_agree_with_a_map(engine: &'static EngineKind) {
     let mut random = SplitMix64::fresh();
-    let store = TestStore::start(EngineKind::XSTORE, MEMORY_BYTES);
-    let mut session = table(&store, EngineKind::XSTORE, "t").session(Options::default()).expect("a session");
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let mut session = table(&store, engine, "t").session(Options::default()).expect("a session");
     // Pairs that last; those that have ended are nowhere.
     let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for _ in 0..2_000 {
@@ -295,6 +325,114 @@ fn random_operations_agree_with_a_map() {
             wait_for_the_server(&mut session);
         }
     }
-    let found = session.scan(..).map(|pair| pair.expect("a pair"));
-    assert!(found.map(|(key, entry)| (key, entry.value.to_vec())).eq(model));
+    let found = session.pairs().map(|pair| pair.expect("a pair"));
+    let found: BTreeMap<u64, Vec<u8>> = found.map(|(key, entry)| (key, entry.value.to_vec())).collect();
+    assert_eq!(found, model);
+}
+
+/// Puts a pair, once there is room for it: a pass over the table finds what has ended, and writers remove it.
+fn put_with_patience(session: &mut Session<u64>, key: u64, value: &[u8]) {
+    let begun = Instant::now();
+    loop {
+        match session.put(key, value) {
+            Ok(_) => return,
+            Err(WriteError::Refused { .. } | WriteError::Engine { .. })
+                if begun.elapsed() < Duration::from_secs(60) =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("key {key}, after {:?}: {error}", begun.elapsed()),
+        }
+    }
+}
+
+/// A table of FlexKV takes several times its memory, of pairs that end. Its writers give the memory back.
+#[test]
+fn memory_of_pairs_that_ended_is_taken_again() {
+    let store = TestStore::start(EngineKind::FLEXKV, 2 << 20);
+    for keys_are_new in [false, true] {
+        let table = table(&store, EngineKind::FLEXKV, &format!("t{keys_are_new}"));
+        let mut session = table.session(Options::default()).expect("a session");
+        session.set_lifetime(Lifetime::For(Duration::ZERO)).expect("deadlines");
+        let (value, mut room) = (vec![7; 1_000], 0_u64);
+        while session.put(room, &value).is_ok() {
+            room += 1;
+            assert!(room < 1 << 14, "more than the memory holds, before any pass");
+        }
+        assert!(room > 500, "{room} pairs of 1 kB in 4 MiB");
+        for number in 0..3 * room {
+            let key = if keys_are_new { 1 << 32 | number } else { number % room };
+            put_with_patience(&mut session, key, &value);
+        }
+        session.set_lifetime(Lifetime::Endless).expect("deadlines");
+        for key in 0..room / 2 {
+            put_with_patience(&mut session, 1 << 60 | key, &value);
+        }
+        let lasting = session.pairs().map(|pair| pair.expect("a pair").0).collect::<BTreeSet<_>>();
+        assert!(lasting.into_iter().eq((0..room / 2).map(|key| 1 << 60 | key)), "no other, and none lost");
+    }
+}
+
+/// Whoever removes pairs that have ended removes none that was written anew.
+#[test]
+fn a_pair_that_is_written_anew_stays() {
+    const THREADS: u64 = 3;
+    let store = TestStore::start(EngineKind::FLEXKV, 1 << 20);
+    let table = table(&store, EngineKind::FLEXKV, "t");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (table, mut random) = (&table, SplitMix64::fresh());
+            scope.spawn(move || {
+                let mut session = table.session(Options::default()).expect("a session");
+                let begun = Instant::now();
+                // Several passes find what has ended.
+                while begun.elapsed() < Duration::from_secs(4) {
+                    let key = random.below(60) * THREADS + thread;
+                    session.set_lifetime(Lifetime::For(Duration::ZERO)).expect("deadlines");
+                    put_with_patience(&mut session, key, &vec![0; [0, 100, 1_000][random.below(3) as usize]]);
+                    if random.below(4) > 0 {
+                        continue;
+                    }
+                    session.set_lifetime(Lifetime::OfTable).expect("deadlines");
+                    let value = random.next_u64().to_le_bytes();
+                    put_with_patience(&mut session, key, &value);
+                    for _ in 0..random.below(40) {
+                        let found = session.get(key).expect("an answer").map(|entry| entry.value.to_vec());
+                        assert_eq!(found.as_deref(), Some(&value[..]), "key {key}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// The longest values and keys, with deadlines before them.
+#[test]
+fn long_keys_and_values_have_their_deadlines() {
+    let store = TestStore::start(EngineKind::FLEXKV, 8 << 20);
+    let client = store.connect();
+    let values = EngineKind::FLEXKV.longest_values().expiring(HOUR.as_millis() as u64);
+    let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
+    let longest = values.bytes_max();
+    let by_integer = client.create_table_of::<u64>("integers", values, &options).expect("a table");
+    let mut session = by_integer.session(Options::default()).expect("a session");
+    session.put(1, &vec![3; longest]).expect("the longest value");
+    assert_eq!(session.get(1).expect("an answer").expect("a pair").value, vec![3; longest]);
+    session.put(1, &vec![3; longest + 1]).expect_err("a longer one");
+    let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
+    let by_bytes = client.create_table_of::<[u8]>("bytes", values, &options).expect("a table");
+    let mut session = by_bytes.session(Options::default()).expect("a session");
+    for key_bytes in [0, 1, 7, 8, 9, 255, 5_000, 16_000] {
+        let key = vec![5; key_bytes];
+        let room = EngineKind::FLEXKV.byte_pair_bytes_max - key_bytes - 8;
+        let value = vec![key_bytes as u8; room.min(longest)];
+        session.put_for(&key[..], &value, Duration::ZERO).expect("a put");
+        assert_eq!(session.get(&key[..]).expect("an answer").map(|entry| entry.value), None);
+        session.put(&key[..], &value).expect("a put");
+        assert_eq!(session.get(&key[..]).expect("an answer").expect("a pair").value, value);
+        if room <= longest {
+            session.put(&key[..], &vec![0; room + 1]).expect_err("a pair that is too long");
+        }
+    }
+    assert_eq!(session.pairs().collect::<Result<Vec<_>, _>>().expect("pairs").len(), 8);
 }

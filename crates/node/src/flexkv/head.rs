@@ -10,18 +10,20 @@
 //! behind. So memory that no slot of the head names, and that an ended compute node wrote, may be named by
 //! another replica yet. It is freed once a compute node has [settled](settling) the shard behind that.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::Ordering;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_blocks::BlockSpace;
 use farsight_fabric::Region;
+use farsight_layout::Deadline;
 use farsight_layout::hash_index::{COMBINED_BUCKETS, HashSlot, IndexShape, KeyHash, ObjectPlace, SlotState};
-use farsight_layout::value_block::ValueBlock;
+use farsight_layout::value_block::{BLOCK_HEADER_BYTES, BLOCK_KEY_LENGTH_SHIFT, ValueBlock};
 use farsight_protocol::{
-    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, ObjectGrant, ObjectMemory, ServerError,
-    SplitGrant,
+    BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, ObjectGrant, ObjectMemory, POOL_ENDED_MAX,
+    ServerError, SplitGrant,
 };
 
 use super::ended::Ended;
@@ -30,6 +32,7 @@ use super::places::Places;
 use super::settling::Settling;
 use super::splits::Splits;
 use crate::compute_nodes::Connected;
+use crate::deadline_pass::SeenPiece;
 #[cfg(injected)]
 use crate::injected;
 use crate::table_name::TableName;
@@ -50,6 +53,28 @@ enum Named {
 /// What a head has of its index, how many lines that are, and what it has of objects.
 pub(super) type HeadStats = (HashIndexStats, u64, BlockSpaceStats);
 
+/// Objects of pairs that have ended, of which a head knows at most.
+const PAST_MAX: usize = 1 << 12;
+
+/// The place of an object in this memory.
+fn place_of(memory: ObjectMemory) -> ObjectPlace {
+    let ObjectMemory { offset_lines, lines, generation } = memory;
+    ObjectPlace { offset_lines, lines, generation }
+}
+
+/// What stands where the deadline of an object's pair does, if the object is sound.
+fn peek_deadline(words: &[AtomicU64]) -> Option<Deadline> {
+    // Relaxed: as in `slot_of`.
+    let word = |index: usize| Some(words.get(index)?.load(Ordering::Relaxed));
+    let key_bytes = usize::from((word(0)? >> BLOCK_KEY_LENGTH_SHIFT) as u16);
+    let (first, offset) = ((BLOCK_HEADER_BYTES + key_bytes) / 8, (BLOCK_HEADER_BYTES + key_bytes) % 8);
+    if offset == 0 {
+        return Some(Deadline(word(first)?));
+    }
+    let both = u128::from(word(first + 1)?) << 64 | u128::from(word(first)?);
+    Some(Deadline((both >> (8 * offset)) as u64))
+}
+
 /// The head of a shard.
 pub(super) struct ShardHead {
     name: Arc<TableName>,
@@ -64,6 +89,8 @@ pub(super) struct ShardHead {
     is_replicated: bool,
     settling: Mutex<Settling>,
     ended: Mutex<Ended>,
+    /// Objects of pairs whose deadlines have passed, which nobody was told yet.
+    past: Mutex<BTreeSet<ObjectMemory>>,
 }
 
 impl ShardHead {
@@ -78,7 +105,8 @@ impl ShardHead {
         let region = Arc::clone(space.region());
         let objects = Mutex::new(Objects::new(Places::new(space)));
         let (splits, settling, ended) = (Mutex::new(splits), Mutex::default(), Mutex::default());
-        Self { name, index, shape, splits, space: region, objects, is_replicated, settling, ended }
+        let past = Mutex::default();
+        Self { name, index, shape, splits, space: region, objects, is_replicated, settling, ended, past }
     }
 
     /// The head of a shard whose head was lost. It gives out nothing until a compute node has settled the
@@ -93,8 +121,8 @@ impl ShardHead {
         let objects = Mutex::new(Objects::new(Places::with_taken(Arc::clone(&space), &[])));
         let settling = Mutex::new(Settling::of_successor());
         // All that had memory of the former head have ended at each node that is left.
-        let (splits, ended) = (Mutex::new(splits), Mutex::default());
-        Self { name, index, shape, splits, space, objects, is_replicated, settling, ended }
+        let (splits, ended, past) = (Mutex::new(splits), Mutex::default(), Mutex::default());
+        Self { name, index, shape, splits, space, objects, is_replicated, settling, ended, past }
     }
 
     /// Takes note of what became of memory that compute nodes had in hand, and gives `owner` more.
@@ -106,7 +134,7 @@ impl ShardHead {
         now: MonotonicNs,
     ) -> Result<ObjectGrant, ServerError> {
         if let settle @ Some(_) = self.settling().taken_over() {
-            return Ok(ObjectGrant { given: Vec::new(), settle, fence: Vec::new() });
+            return Ok(ObjectGrant { settle, ..ObjectGrant::default() });
         }
         let orphans = self.objects().take_orphans();
         self.settle(orphans);
@@ -115,12 +143,12 @@ impl ShardHead {
         objects.free(freed);
         let given = objects.give(owner, connected, lines, count);
         drop(objects);
-        let (settle, fence) = (self.settling().ask(now), self.ended().tell(now));
+        let (settle, fence, ended) = (self.settling().ask(now), self.ended().tell(now), self.tell_past());
         match given {
-            Ok(given) => Ok(ObjectGrant { given, settle, fence }),
-            // What the caller settles then, and whom it fences, makes room.
-            Err(_) if settle.is_some() || !fence.is_empty() => {
-                Ok(ObjectGrant { given: Vec::new(), settle, fence })
+            Ok(given) => Ok(ObjectGrant { given, settle, fence, ended }),
+            // What the caller settles then, whom it fences, and what it removes, makes room.
+            Err(_) if settle.is_some() || !fence.is_empty() || !ended.is_empty() => {
+                Ok(ObjectGrant { given: Vec::new(), settle, fence, ended })
             }
             Err(error) => {
                 let code = if error.system.is_some() { ErrorCode::NoMemory } else { ErrorCode::RegionFull };
@@ -227,8 +255,7 @@ impl ShardHead {
     /// What a slot says of this object, which its compute node has published, or left when it ended. A slot
     /// that was sealed names it still, unless the subtable has halves by now.
     fn slot_of(&self, memory: ObjectMemory) -> Named {
-        let ObjectMemory { offset_lines, lines, generation } = memory;
-        let place = ObjectPlace { offset_lines, lines, generation };
+        let place = place_of(memory);
         let Some(hash) = self.hash_at(place) else { return Named::Never };
         let subtable = self.splits().subtable(&*self.index, hash);
         for first_line in self.shape.first_lines(hash, subtable) {
@@ -264,14 +291,67 @@ impl ShardHead {
 
     /// The hash of the key of the object that stands there, if one does.
     fn hash_at(&self, place: ObjectPlace) -> Option<KeyHash> {
-        let first = place.offset_lines as usize * WORDS_PER_LINE;
-        let words = self.space.words().get(first..first + usize::from(place.lines) * WORDS_PER_LINE)?;
-        // Relaxed: as in `is_named`.
-        let bytes: Vec<u8> =
-            words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
-        let block = ValueBlock::parse(&bytes).ok()?;
-        (block.table() == place.generation).then(|| KeyHash::of(block.key()))
+        self.object_at(place, |block| Some(KeyHash::of(block.key())))
     }
+
+    /// What an object says of itself, if one stands there.
+    fn object_at<T>(&self, place: ObjectPlace, of: impl FnOnce(&ValueBlock<'_>) -> Option<T>) -> Option<T> {
+        // Relaxed: as in `slot_of`.
+        let bytes: Vec<u8> = self
+            .words_of(place)?
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .collect();
+        let block = ValueBlock::parse(&bytes).ok()?;
+        if block.table() == place.generation { of(&block) } else { None }
+    }
+
+    fn words_of(&self, place: ObjectPlace) -> Option<&[AtomicU64]> {
+        let first = place.offset_lines as usize * WORDS_PER_LINE;
+        self.space.words().get(first..first + usize::from(place.lines) * WORDS_PER_LINE)
+    }
+
+    /// Looks at a piece of the memory that is out for pairs whose deadlines have passed.
+    pub(super) fn look_for_past(&self, piece: usize, now_ms: u64) -> SeenPiece {
+        let (published, is_last) = {
+            let objects = self.objects();
+            (objects.piece(piece).unwrap_or_default(), piece + 1 >= objects.pieces())
+        };
+        let has_ended = |memory: &&ObjectMemory| self.is_past(place_of(**memory), now_ms);
+        let found: Vec<ObjectMemory> = published.iter().filter(has_ended).copied().collect();
+        let mut past = self.past();
+        let room = PAST_MAX.saturating_sub(past.len());
+        past.extend(found.iter().take(room));
+        SeenPiece { pairs: published.len(), ended: found.len().min(room), is_last }
+    }
+
+    /// True if the deadline of the object's pair has passed. Only an object whose checksum fits has one: a
+    /// flipped bit ends no pair.
+    fn is_past(&self, place: ObjectPlace, now_ms: u64) -> bool {
+        let is_near = self.words_of(place).and_then(peek_deadline).is_some_and(|near| near.is_past(now_ms));
+        let deadline = |block: &ValueBlock<'_>| Deadline::split(block.value()).map(|(deadline, _)| deadline);
+        is_near && self.object_at(place, deadline).is_some_and(|deadline| deadline.is_past(now_ms))
+    }
+
+    /// Some objects of pairs that have ended, for a compute node that calls.
+    fn tell_past(&self) -> Vec<ObjectMemory> {
+        let (mut past, mut told) = (self.past(), Vec::new());
+        while told.len() < POOL_ENDED_MAX
+            && let Some(memory) = past.pop_first()
+        {
+            told.push(memory);
+        }
+        drop(past);
+        let mut objects = self.objects();
+        told.retain(|memory| objects.is_out(*memory));
+        told
+    }
+
+    fn past(&self) -> MutexGuard<'_, BTreeSet<ObjectMemory>> {
+        // As of objects.
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks at a piece of the memory that is out. False if none is left to be looked at.
     pub(super) fn sweep(&self) -> bool {
         let orphans = self.objects().take_orphans();

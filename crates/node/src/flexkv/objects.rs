@@ -199,8 +199,13 @@ impl Objects {
     /// Memory of the next piece that is out and in nobody's hand. `None` if no piece is left.
     pub(super) fn next_piece(&mut self) -> Option<Vec<ObjectMemory>> {
         self.pieces_left = self.pieces_left.checked_sub(1)?;
-        let first = self.pieces_left * PIECE_LINES;
-        let uses = self.uses.get(self.pieces_left).and_then(Option::as_ref);
+        self.piece(self.pieces_left)
+    }
+
+    /// Memory of the piece of this number that is out and in nobody's hand. `None` if there is no such piece.
+    pub(super) fn piece(&self, number: usize) -> Option<Vec<ObjectMemory>> {
+        let first = number * PIECE_LINES;
+        let uses = self.uses.get(number)?.as_ref();
         let out = uses.into_iter().flat_map(|uses| uses.iter().enumerate());
         let memory =
             out.filter(|(_, of_memory)| of_memory.out_lines > 0).map(|(line, of_memory)| ObjectMemory {
@@ -213,6 +218,11 @@ impl Objects {
         let is_in_hand =
             |memory: &ObjectMemory| is_in_hand(memory) && !injected::HELD_OBJECT_FREED.is_injected();
         Some(memory.filter(|memory| !is_in_hand(memory)).collect())
+    }
+
+    /// Pieces that were ever used.
+    pub(super) fn pieces(&self) -> usize {
+        self.uses.len()
     }
 
     /// Pieces of memory that are out and in nobody's hand.
