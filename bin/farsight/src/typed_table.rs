@@ -78,7 +78,7 @@ impl<C: OrderedCommand> TableCommand for InOrder<C> {
         match K::in_order(table, self.0)? {
             Some(output) => Ok(output),
             None => bail!(
-                "table {name:?} has keys of kind {}, which have neither order nor deadlines: `farsight export` \
+                "table {name:?} has keys of kind {}, which have no order: `farsight export` \
                  copies all its pairs, and a program walks over them by `Session::pairs`",
                 K::KEY_KIND
             ),

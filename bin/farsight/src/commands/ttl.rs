@@ -9,8 +9,8 @@ use clap::Args;
 use farsight::{Lifetime, Options, Table, say};
 
 use crate::connection::Connection;
-use crate::key_text::TextKey;
-use crate::typed_table::{OrderedCommand, on_ordered_table};
+use crate::key_text::KeyText;
+use crate::typed_table::{TableCommand, on_table};
 use crate::{EXIT_ABSENT, duration};
 
 /// Print how long a pair stays, or change that
@@ -45,15 +45,16 @@ impl Ttl {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let table = self.table.clone();
-        on_ordered_table(&client, &table, self)
+        on_table(&client, &table, self)
     }
 }
 
-impl OrderedCommand for Ttl {
+impl TableCommand for Ttl {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
-        let key = K::parse(&self.key)?;
+    fn run<K: KeyText + ?Sized>(self, table: Table<K>) -> Result<ExitCode> {
+        let typed = K::typed(&self.key)?;
+        let key = K::borrowed(&typed);
         let mut session = table.session(Options::default())?;
         let set = self.set.map(Lifetime::For).or(self.endless.then_some(Lifetime::Endless));
         let stays = match set {
@@ -64,7 +65,7 @@ impl OrderedCommand for Ttl {
             Some(Lifetime::For(left)) => duration::text(left),
             Some(_) => "endless".to_owned(),
             None => {
-                say(format_args!("absent: key {} in table {:?}", key.text(), table.name()));
+                say(format_args!("absent: key {} in table {:?}", K::shown(&typed), table.name()));
                 return Ok(ExitCode::from(EXIT_ABSENT));
             }
         };

@@ -175,14 +175,31 @@ fn values_of_any_length_keep_their_deadlines() {
     // The instant is the same, by clocks of one host.
     assert!(after <= before + Duration::from_secs(1) && after > HOUR / 2, "{before:?}, then {after:?}");
     assert_eq!(left(&mut session, 7), Some(Lifetime::Endless));
-    // Values of FlexKV are shorter, and have no deadlines.
+    // Values of FlexKV are shorter.
     let error = target.fails("shm://", &["import", &place("long"), "--engine", "flexkv", "--as", "other"]);
     assert!(error.contains("limit of 1 to 16216 B, not 300000 B"), "{error}");
-    let ending = ValueKind::BLOCKS.expiring(1_000);
-    source.fill("ending", EngineKind::XSTORE, ending, &Pairs::new());
+    let ending = ValueKind::BLOCKS.expiring(HOUR.as_millis() as u64);
+    source.fill("ending", EngineKind::XSTORE, ending, &Pairs::from([(7, vec![7; 99]), (8, vec![8; 99])]));
+    let table = source.connect().table::<i64>("ending").expect("the table");
+    let mut session = table.session(Options::default()).expect("a session");
+    session.put_for(8, b"ended", Duration::ZERO).expect("a put");
     source.ok("shm://", &["export", &place("ending"), "ending"]);
-    let error = target.fails("shm://", &["import", &place("ending"), "--engine", "flexkv"]);
-    assert!(error.contains("flexkv have no deadlines"), "{error}");
+    let said = target.ok("shm://", &["import", &place("ending"), "--engine", "flexkv"]);
+    assert_eq!(said, "table ending: 1 pairs\n");
+    let table = target.connect().table::<i64>("ending").expect("the table");
+    let mut session = table.session(Options::default()).expect("a session");
+    let stays = left(&mut session, 7);
+    assert!(matches!(stays, Some(Lifetime::For(left)) if left <= HOUR && left > HOUR / 2), "{stays:?}");
+    // Back from a table of FlexKV, by a walk.
+    target.ok("tcp://", &["export", &place("hashed"), "ending"]);
+    assert_eq!(
+        source.ok("tcp://", &["import", &place("hashed"), "--as", "again", "--engine", "xstore"]),
+        "table again: 1 pairs\n"
+    );
+    let table = source.connect().table::<i64>("again").expect("the table");
+    let mut session = table.session(Options::default()).expect("a session");
+    let again = left(&mut session, 7);
+    assert!(matches!(again, Some(Lifetime::For(left)) if left <= HOUR && left > HOUR / 2), "{again:?}");
     source.fill(
         "short",
         EngineKind::XSTORE,
