@@ -162,6 +162,7 @@ found! {
     an_object_named_before_its_replicas: NamedBeforeReplicas in "hashed-replicas" within 4_000;
     a_node_taken_in_before_it_is_whole: TakenInUnwhole in "hashed-repairs" within 20;
     a_compute_node_of_the_old_list: OldListLetIn in "hashed-repairs" within 200;
+    an_object_that_was_brought_in_another_use: BroughtInAnyUse in "hashed-repairs" within 1_000;
     a_shared_value_replaced_at_once: SharedNotClosed in "hashed-cached" within 20;
     a_closing_that_is_not_counted: ClosingNotCounted in "hashed-cached" within 200;
     a_value_kept_while_its_slot_closes: ClosingKept in "hashed-cached" within 2_000;

@@ -4,6 +4,7 @@
 //! the beginning, and several may do it at once. The coordinator hears of one attempt at a time, and the new
 //! node counts the newest alone. The steps, and what each leaves, are in docs/protocol/flexkv.md.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use farsight_base::clock::{Clock, MonotonicNs};
 use farsight_base::words::bytes_of;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{EngineError, Engines, FlexKv, Registered};
-use farsight_index_flexkv::{CallResult, CopyFor, CopySink};
+use farsight_index_flexkv::{BroughtAhead, CallResult, CopyFor, CopySink, FlexError, FlexSession};
 use farsight_protocol::{
     Begun, Closed, ControlRequest, ErrorCode, Fenced, LeftOut, LostNodes, NodeHello, POOL_DROPPED_MAX,
     PoolPlace, Space, TAKEN_BYTES_MAX, TableId, TableInfo, TakeIn, TakenPiece,
@@ -34,6 +35,8 @@ const ENDED_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Times that the pool is looked at, which others may change meanwhile.
 const LOOKS_MAX: usize = 8;
+/// Passes over a table: while others write, and when nobody does.
+const PASSES: usize = 2;
 /// The coordinator hears of an attempt so many times in the time for which it trusts it.
 const HEARD_TIMES: u32 = 8;
 
@@ -44,6 +47,12 @@ pub struct Repaired {
     pub place: usize,
     /// Tables of which it has again what the lost node had.
     pub tables: Vec<String>,
+    /// Bytes that it was brought while others wrote.
+    pub ahead_bytes: u64,
+    /// Bytes that it was brought when nobody did.
+    pub rest_bytes: u64,
+    /// How long nobody read or wrote.
+    pub stood_for: Duration,
     /// Tables that have lost a part, and are to be dropped.
     pub left: Vec<String>,
     /// The node is the first of the list, so that no name leads to those tables any more: they are gone.
@@ -57,7 +66,7 @@ pub struct RepairProgress<'a> {
     pub place: usize,
     /// The table that is copied.
     pub table: &'a str,
-    /// Partitions of it that are copied.
+    /// Partitions of it that are copied: each twice, first while others write.
     pub done: usize,
     /// And of how many.
     pub of: usize,
@@ -387,21 +396,18 @@ impl<C: Connection> Repair<'_, C> {
                 begun => begun.map(Ok),
             })?;
         let attempt = begun.attempt;
-        let (newest, mut next_table) =
-            coordinator.await_done(|peer| peer.step(TakeIn::Close { attempt }).map(of_closed))?;
         let held = Held::new(coordinator, begun);
         for other in &others[1..] {
-            let (_, next) = self.peers.peer(*other)?.await_done(|peer| {
-                held.renew()?;
-                peer.step(TakeIn::EndFormer { attempt, newest }).map(of_closed)
-            })?;
-            next_table = next_table.max(next);
+            self.peers.peer(*other)?.step::<()>(TakeIn::Know { attempt })?;
         }
         let taken_in = LostNodes(lost.0 & !(1 << place));
         let own = PoolPlace { epochs: epochs.clone(), index: place as u8 };
         let (pool, term) = (self.pool.name, term + 1);
         new.step::<()>(TakeIn::Receive { attempt, place: own, pool, term, lost: taken_in })?;
-        let copied = self.copy(&held, new, progress)?;
+        let brought = self.bring_ahead(&held, new, progress)?;
+        let ended_at = held.clock.now();
+        let (newest, next_table) = self.end_others(&held, &others)?;
+        let copied = self.copy(&held, new, brought, progress)?;
         held.renew()?;
         let left: Vec<TableId> = copied.left.iter().map(|(id, _)| *id).collect();
         if left.len() > POOL_DROPPED_MAX {
@@ -412,71 +418,144 @@ impl<C: Connection> Repair<'_, C> {
         coordinator.await_done(|peer| peer.step(TakeIn::Commit { attempt }).map(of_fenced))?;
         let by = LostNodes::of(std::iter::once(others[0]));
         self.peers.adopt(&others[1..], (&epochs, term), (taken_in, by))?;
-        let left = copied.left.into_iter().map(|(_, name)| name).collect();
-        Ok(Repaired { place, tables: copied.tables, left, forgets_left: place == 0 })
+        let stood_for = held.clock.now().since(ended_at);
+        let Copied { tables, ahead_bytes, rest_bytes, left } = copied;
+        let left = left.into_iter().map(|(_, name)| name).collect();
+        let forgets_left = place == 0;
+        Ok(Repaired { place, tables, ahead_bytes, rest_bytes, stood_for, left, forgets_left })
     }
 
-    /// Brings the new node what it is to have.
-    fn copy(
+    /// Has all compute nodes end, and lets none in. The greatest number of one, and a greater one than any
+    /// table's.
+    fn end_others(&self, held: &Held<'_, C>, others: &[usize]) -> Result<(u32, u32), RepairError> {
+        let attempt = held.begun.attempt;
+        let close = |peer: &Peer<C>| peer.step(TakeIn::Close { attempt }).map(of_closed);
+        let (newest, mut next_table) = held.coordinator.await_done(close)?;
+        for other in &others[1..] {
+            let (_, next) = self.peers.peer(*other)?.await_done(|peer| {
+                held.renew()?;
+                peer.step(TakeIn::EndFormer { attempt, newest }).map(of_closed)
+            })?;
+            next_table = next_table.max(next);
+        }
+        Ok((newest, next_table))
+    }
+
+    /// True if the new node is to have its part of a table.
+    fn is_kept(&self, info: &TableInfo) -> bool {
+        let replicas = info.definition.replicas();
+        replicas > 1 && replicas > self.pool.lost.count() && info.engine.name == FlexKv::KIND.name
+    }
+
+    /// Makes the tables at the new node that it is to have, and brings it their objects while others write.
+    fn bring_ahead(
         &self,
         held: &Held<'_, C>,
         new: &Peer<C>,
         progress: &mut dyn FnMut(RepairProgress<'_>),
-    ) -> Result<Copied, RepairError> {
-        let nodes = Arc::new(self.taker(held)?);
-        let mut copied = Copied::default();
-        for info in nodes.table_infos()? {
-            let (id, name) = (info.id, info.definition.name.clone());
-            let has_enough = info.definition.replicas() > self.pool.lost.count();
-            if info.definition.replicas() == 1 || !has_enough || info.engine.name != FlexKv::KIND.name {
-                copied.left.push((id, name));
-                continue;
-            }
+    ) -> Result<Brought<C>, RepairError> {
+        let nodes = Arc::new(self.connect(held)?);
+        // A compute node as others: memory that it has seen rests while it lives.
+        nodes.locks()?;
+        let (mut tables, mut bytes) = (HashMap::new(), 0);
+        for info in nodes.table_infos()?.into_iter().filter(|info| self.is_kept(info)) {
             held.renew()?;
+            let (id, attempt) = (info.id, held.begun.attempt);
             let known = nodes.adopt(info)?;
-            let attempt = held.begun.attempt;
             let made: TableInfo = new.step(TakeIn::Table { attempt, id, layout: known.info.layout() })?;
             let to = copy_for(&known, &made, self.pool.place)?;
-            let mut sink = Sink {
-                held,
-                new,
-                table: id,
-                pieces: Vec::new(),
-                bytes: 0,
-                told: &mut |done, of| {
-                    progress(RepairProgress { place: self.pool.place, table: &name, done, of });
-                },
+            let copy = |session: &FlexSession, queues: &mut [C::Queue], sink: &mut dyn CopySink| {
+                session.copy_ahead(queues, to, sink)
             };
-            let session = copier(&nodes, &known)?;
-            let failed = |source| CatalogueError::Engine { table: name.clone(), source };
-            let mut queues = nodes.queues(&known)?;
-            let done = session.copy_for(&mut queues, to, &mut sink);
-            done.map_err(|error| failed(EngineError::Engine(Arc::new(error))))?;
-            sink.end().map_err(|error| match error.downcast::<CatalogueError>() {
-                Ok(error) => *error,
-                Err(error) => failed(EngineError::Engine(Arc::from(error))),
-            })?;
-            drop(sink);
+            let (objects, sent_bytes) = self.send(held, new, (&nodes, &known), (0, progress), copy)?;
+            bytes += sent_bytes;
+            tables.insert(id, (to, objects));
+        }
+        Ok(Brought { tables, bytes, _nodes: nodes })
+    }
+
+    /// Brings the new node what it is to have and has not.
+    fn copy(
+        &self,
+        held: &Held<'_, C>,
+        new: &Peer<C>,
+        brought: Brought<C>,
+        progress: &mut dyn FnMut(RepairProgress<'_>),
+    ) -> Result<Copied, RepairError> {
+        let nodes = Arc::new(self.connect(held)?);
+        nodes.register_taker(held.begun.attempt)?;
+        let mut tables = brought.tables;
+        let mut copied = Copied { ahead_bytes: brought.bytes, ..Copied::default() };
+        for info in nodes.table_infos()? {
+            let (id, name) = (info.id, info.definition.name.clone());
+            // No table is made while a node is left out.
+            let Some((to, mut objects)) = tables.remove(&id).filter(|_| self.is_kept(&info)) else {
+                copied.left.push((id, name));
+                continue;
+            };
+            held.renew()?;
+            let known = nodes.adopt(info)?;
+            let copy = |session: &FlexSession, queues: &mut [C::Queue], sink: &mut dyn CopySink| {
+                session.copy_for(queues, to, &mut objects, sink)
+            };
+            let ((), sent_bytes) = self.send(held, new, (&nodes, &known), (1, progress), copy)?;
+            copied.rest_bytes += sent_bytes;
             copied.tables.push(name);
         }
         Ok(copied)
     }
 
-    /// Connections to the nodes that are left, as the compute node that takes the new one in.
-    fn taker(&self, held: &Held<'_, C>) -> Result<Nodes<C>, RepairError> {
+    /// Sends what a session of a table copies, in this of two passes over it. Returns how many bytes, too.
+    fn send<T>(
+        &self,
+        held: &Held<'_, C>,
+        new: &Peer<C>,
+        (nodes, known): (&Arc<Nodes<C>>, &Known<C>),
+        (pass, progress): (usize, &mut dyn FnMut(RepairProgress<'_>)),
+        copy: impl FnOnce(&FlexSession, &mut [C::Queue], &mut dyn CopySink) -> Result<T, FlexError>,
+    ) -> Result<(T, u64), RepairError> {
+        let (place, table) = (self.pool.place, known.info.definition.name.as_str());
+        let mut told = |done, of| {
+            progress(RepairProgress { place, table, done: pass * of + done, of: PASSES * of });
+        };
+        let (pieces, told) = (Vec::new(), &mut told as &mut dyn FnMut(usize, usize));
+        let mut sink = Sink { held, new, table: known.info.id, pieces, bytes: 0, sent_bytes: 0, told };
+        let session = copier(nodes, known)?;
+        let failed = |source| CatalogueError::Engine { table: table.to_owned(), source };
+        let mut queues = nodes.queues(known)?;
+        let done = copy(&session, &mut queues, &mut sink);
+        let done = done.map_err(|error| failed(EngineError::Engine(Arc::new(error))))?;
+        sink.end().map_err(|error| match error.downcast::<CatalogueError>() {
+            Ok(error) => *error,
+            Err(error) => failed(EngineError::Engine(Arc::from(error))),
+        })?;
+        Ok((done, sink.sent_bytes))
+    }
+
+    /// Connections of their own to the nodes that are left.
+    fn connect(&self, held: &Held<'_, C>) -> Result<Nodes<C>, RepairError> {
         let connect = |place: usize| Ok((place, (self.dial)(place)?));
         let connections = self.others().into_iter().map(connect).collect::<Result<_, FabricError>>()?;
         let nodes = Nodes::over(connections, self.pool.epochs.len(), Lookup::of::<Engines>())?;
         held.renew()?;
-        nodes.register_taker(held.begun.attempt)?;
         Ok(nodes)
     }
+}
+
+/// What a new node was brought while others wrote.
+struct Brought<C: Connection> {
+    tables: HashMap<TableId, (CopyFor, BroughtAhead)>,
+    bytes: u64,
+    /// The compute node that has read it. It lives until nobody writes any more.
+    _nodes: Arc<Nodes<C>>,
 }
 
 /// What a new node was brought.
 #[derive(Default)]
 struct Copied {
     tables: Vec<String>,
+    ahead_bytes: u64,
+    rest_bytes: u64,
     left: Vec<(TableId, String)>,
 }
 
@@ -516,7 +595,7 @@ impl<'h, C: Connection> Held<'h, C> {
         let every = Duration::from_micros(self.begun.trusted_us.into()) / HEARD_TIMES;
         if now.since(self.heard_at.get()) >= every {
             let attempt = self.begun.attempt;
-            self.coordinator.step::<Closed>(TakeIn::Close { attempt })?;
+            self.coordinator.step::<()>(TakeIn::Hear { attempt })?;
             self.heard_at.set(now);
         }
         Ok(())
@@ -529,7 +608,9 @@ struct Sink<'s, C: Connection> {
     new: &'s Peer<C>,
     table: TableId,
     pieces: Vec<TakenPiece>,
+    /// Of these, and of those that are sent.
     bytes: usize,
+    sent_bytes: u64,
     told: &'s mut dyn FnMut(usize, usize),
 }
 
@@ -550,7 +631,7 @@ impl<C: Connection> Sink<'_, C> {
         self.held.renew().map_err(boxed)?;
         let (attempt, table) = (self.held.begun.attempt, self.table);
         let pieces = std::mem::take(&mut self.pieces);
-        self.bytes = 0;
+        self.sent_bytes += std::mem::take(&mut self.bytes) as u64;
         self.new.step(TakeIn::Pieces { attempt, table, pieces }).map_err(boxed)
     }
 }
@@ -572,8 +653,8 @@ impl<C: Connection> CopySink for Sink<'_, C> {
                 continue;
             }
             let (now, later) = rest.split_at(room.min(rest.len()));
-            // A new node's memory is zero.
-            if now.iter().any(|line| *line != Line::ZERO) {
+            // A new node's index is zero. Of its objects some were brought before.
+            if space == Space::Blocks || now.iter().any(|line| *line != Line::ZERO) {
                 self.bytes += size_of_val(now);
                 self.pieces.push(TakenPiece { space, first_line, bytes: bytes_of(now).to_vec() });
             }

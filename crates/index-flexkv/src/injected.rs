@@ -55,6 +55,8 @@ farsight_base::bugs! {
     HALF_SKIPPED = "HalfSkipped";
     /// The head names an object beside the WRITEs that bring it to the replicas.
     NAMED_BEFORE_REPLICAS = "NamedBeforeReplicas";
+    /// A new node counts as having an object if it was brought one at its place, in whatever use.
+    BROUGHT_IN_ANY_USE = "BroughtInAnyUse";
     /// A write finds a pair that has ended.
     ENDED_PAIR_HELD = "EndedPairHeld";
 }

@@ -64,7 +64,7 @@ mod versions;
 mod write;
 
 pub use addresses::Addresses;
-pub use copy::{CopyFor, CopySink};
+pub use copy::{BroughtAhead, CopyFor, CopySink};
 pub use engine::FlexEngine;
 pub use enumerate::EnumerationFault;
 pub use error::FlexError;

@@ -143,7 +143,7 @@ impl FlexSession {
     }
 }
 
-async fn read_directory<Q: QueuePair>(
+pub(crate) async fn read_directory<Q: QueuePair>(
     slot: &PoolSlot<'_, '_, Q>,
     at: &Replica,
     line: u32,

@@ -221,6 +221,22 @@ impl NodeState {
         Ok(Begun { attempt: number, trusted_us })
     }
 
+    /// Takes note that there is an attempt of this number.
+    pub(crate) fn know_attempt(&self, attempt: u64) -> Result<(), ServerError> {
+        let mut view = self.pool_view();
+        let greatest = view.taking_in.greatest;
+        if attempt < greatest {
+            return Err(left(attempt, greatest));
+        }
+        view.taking_in.greatest = attempt;
+        Ok(())
+    }
+
+    /// Hears of the attempt that is under way.
+    pub(crate) fn hear_attempt(&self, attempt: u64, now: MonotonicNs) -> Result<(), ServerError> {
+        self.pool_view().taking_in.heard(attempt, now).map(drop)
+    }
+
     /// Lets no compute node in, and ends those that are.
     pub(crate) fn close_for(&self, attempt: u64, now: MonotonicNs) -> Result<Closed, ServerError> {
         let newest = {
@@ -233,14 +249,7 @@ impl NodeState {
 
     /// Ends those up to a number, as the coordinator has.
     pub(crate) fn end_former(&self, attempt: u64, newest: u32) -> Result<Closed, ServerError> {
-        {
-            let mut view = self.pool_view();
-            let greatest = view.taking_in.greatest;
-            if attempt < greatest {
-                return Err(left(attempt, greatest));
-            }
-            view.taking_in.greatest = attempt;
-        }
+        self.know_attempt(attempt)?;
         self.compute_nodes().end_up_to(newest);
         Ok(self.end_compute_nodes(newest))
     }

@@ -25,6 +25,17 @@ pub enum TakeIn {
         #[serde(with = "crate::exact::words")]
         epochs: Vec<u64>,
     },
+    /// To the others: there is an attempt of this number, and each later one has a greater one. Answered by
+    /// nothing.
+    Know {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// To the coordinator: the attempt goes on. Answered by nothing.
+    Hear {
+        /// The attempt.
+        attempt: u64,
+    },
     /// To the coordinator: lets no compute node in any more, and ends all that are in. It does so while this
     /// hears of the attempt. Answered by a [`Closed`].
     Close {

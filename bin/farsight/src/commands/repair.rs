@@ -18,10 +18,10 @@ use crate::connection::Connection;
 /// addresses of all nodes in their order. It copies to the new node what that is to have of each table with
 /// replicas, and the pool goes on with it. From then on it may lose another one.
 ///
-/// While it copies no table of the pool is read or written: operations wait up to ten seconds, and fail then.
-/// Programs that are connected go on by themselves. If this is cut off, run it again. Two at once do no harm:
-/// one waits for the other. Tables without replicas have lost a part for good. They are named, and are to be
-/// dropped.
+/// It copies most of that while programs read and write. Then, for a short time, none does: operations wait
+/// up to ten seconds, and fail then. Programs that are connected go on by themselves. If this is cut off, run
+/// it again. Two at once do no harm: one waits for the other. Tables without replicas have lost a part for
+/// good. They are named, and are to be dropped.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Repair {
@@ -45,9 +45,14 @@ impl Repair {
         if repaired.is_empty() {
             writeln!(out, "no node of the pool is lost")?;
         }
-        for Repaired { place, tables, left, forgets_left } in repaired {
-            let took = begun.elapsed().as_secs_f64();
-            writeln!(out, "node {} taken in after {took:.2} s; tables: {}", place + 1, names(&tables))?;
+        for Repaired { place, tables, left, forgets_left, stood_for, .. } in repaired {
+            let (took, stood) = (begun.elapsed().as_secs_f64(), stood_for.as_secs_f64());
+            let tables = names(&tables);
+            writeln!(
+                out,
+                "node {} taken in after {took:.2} s, for {stood:.2} s of which others waited; tables: {tables}",
+                place + 1
+            )?;
             match (left.is_empty(), forgets_left) {
                 (true, _) => {}
                 (false, true) => {

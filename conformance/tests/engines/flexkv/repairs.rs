@@ -5,6 +5,8 @@ use farsight::{
     ConnectOptions, EngineKind, Options, PoolRepairError, RepairError, RepairProgress, Repaired, ServerUrl,
     Session, TableOptions, ValueKind, WriteError, WriteOutcome,
 };
+use farsight_base::LINE_BYTES;
+use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::harness::Directory;
 use farsight_conformance::engine::pool::{Pool, over_shared_memory, over_tcp};
 
@@ -62,6 +64,18 @@ fn check(session: &mut Session<u64>, who: &str) {
     }
 }
 
+/// Writes a pair anew, so that its key has what it had, in other memory.
+fn write_alike(session: &mut Session<u64>, key: u64) {
+    match key % EVERY {
+        0 => {
+            put(session, key..=key, 3);
+            session.remove(key).expect("a remove");
+        }
+        1 => put(session, key..=key, 1),
+        _ => put(session, key..=key, 0),
+    }
+}
+
 fn lose_and_repair(url: impl Fn(&Directory, usize) -> ServerUrl, lost: usize, second: usize) {
     let mut pool = Pool::start(NODES, TABLE_BYTES, url);
     let client = pool.connect();
@@ -84,16 +98,27 @@ fn lose_and_repair(url: impl Fn(&Directory, usize) -> ServerUrl, lost: usize, se
         other => panic!("nobody stands in its place: {other:?}"),
     }
     pool.start_again(lost);
-    let mut heard = 0;
+    let (mut heard, mut seed) = (0, SplitMix64::fresh());
     let repaired = repair(&pool, &mut |RepairProgress { place, table, done, of }| {
         assert_eq!((place, table), (lost, "t"));
         assert!(done <= of, "{done} of {of}");
         heard += 1;
+        // Others go on until it has the objects that were there.
+        if 2 * done < of && done % 8 == 0 {
+            write_alike(&mut session, seed.below(KEYS));
+        }
     });
-    let [name, left] = ["t", "alone"].map(|name| vec![name.to_owned()]);
-    let expected = Repaired { place: lost, tables: name, left, forgets_left: lost == 0 };
-    assert_eq!(repaired.expect("a repair"), [expected]);
+    let repaired = repaired.expect("a repair");
+    let [Repaired { ahead_bytes, rest_bytes, stood_for, .. }] = repaired[..] else { panic!("{repaired:?}") };
+    let [tables, left] = ["t", "alone"].map(|name| vec![name.to_owned()]);
+    let expected =
+        Repaired { place: lost, tables, ahead_bytes, rest_bytes, stood_for, left, forgets_left: lost == 0 };
+    assert_eq!(repaired, [expected]);
     assert!(heard > 0, "nobody heard of progress");
+    // An object has a line. The rest is the index: 32 B a pair, and what was written meanwhile.
+    let objects_bytes = (KEYS - KEYS / EVERY) * LINE_BYTES as u64 * 9 / 10;
+    assert!(ahead_bytes > objects_bytes, "{ahead_bytes} B ahead");
+    assert!(rest_bytes < ahead_bytes, "{ahead_bytes} B ahead, {rest_bytes} B behind");
     check(&mut session, "a session from before");
     assert_eq!(repair(&pool, &mut |_| {}).expect("nothing to do"), []);
 

@@ -15,6 +15,8 @@ impl Calls {
         let (state, now) = (&*self.state, self.now);
         match step {
             TakeIn::Begin { epochs } => answer.push_control(&state.begin_taking_in(epochs, now)?),
+            TakeIn::Know { attempt } => state.know_attempt(attempt)?,
+            TakeIn::Hear { attempt } => state.hear_attempt(attempt, now)?,
             TakeIn::Close { attempt } => answer.push_control(&state.close_for(attempt, now)?),
             TakeIn::EndFormer { attempt, newest } => {
                 answer.push_control(&state.end_former(attempt, newest)?);
