@@ -39,6 +39,8 @@ farsight_base::bugs! {
     CHECKSUM_SKIPPED = "ChecksumSkipped";
     /// A block counts whatever pair it holds.
     BLOCK_IDENTITY_NOT_COMPARED = "BlockIdentityNotCompared";
+    /// A published record counts whatever its checksum and its generation.
+    RECORD_UNCHECKED = "RecordUnchecked";
 }
 
 pub(crate) fn prove_miss(view: KeyLines<'_>, key: u64) -> KeySearch {

@@ -23,6 +23,7 @@ mod key_lines;
 pub mod learned;
 pub mod pool;
 mod proof;
+pub mod published;
 mod short_pairs;
 #[allow(unsafe_code, reason = "vectors on shared memory have no other name; without vectors there is none")]
 pub mod simd;
