@@ -34,7 +34,7 @@ fn put(server: &XStore, model: &mut Model, keys: &[u64], value_bytes: usize, sal
 }
 
 fn fetch(server: &XStore, raw: &mut RawTable, value_bytes: usize) -> TreeClient {
-    let used_bytes = server.server().stats().tables[0].used_bytes();
+    let used_bytes = server.server().stats().tables[0].leaves.used_bytes();
     let leaf_bytes = Geometry::new(value_bytes).expect("a value size").leaf_bytes() as u64;
     let blocks = u32::try_from(used_bytes / leaf_bytes).expect("few blocks");
     TreeClient::fetch(&mut raw.queue, raw.info.region(), value_bytes, blocks)

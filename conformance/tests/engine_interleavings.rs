@@ -176,7 +176,7 @@ fn run(value_bytes: usize) {
             }
         }
     }
-    let leaves = server.server().stats().tables[0].used_bytes() / 64;
+    let leaves = server.server().stats().tables[0].leaves.used_bytes() / 64;
     let geometry = Geometry::new(value_bytes).expect("a value size");
     assert!(leaves <= (LEAVES * geometry.leaf_lines()) as u64, "the history misses leaves: {leaves} lines");
     let (odd_lines, one_sided) = (run.odd_lines, run.one_sided);

@@ -206,6 +206,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ChangedUnlocked",
     "VersionTakenLate",
     "ReusedBlockTrusted",
+    "RecordUnchecked",
     "LockWordReused",
     "OrphanFencedAtHome",
     "LoadCountedAhead",

@@ -304,8 +304,8 @@ impl Scene {
     }
 }
 
-/// Bytes in use of the table that is loaded.
+/// Bytes in use of the leaves of the table that is loaded.
 fn loaded_bytes(observer: &Client) -> u64 {
     let tables = observer.stats().expect("an answer").tables;
-    tables.iter().find(|table| table.info.definition.name == LOADED).expect("the table").used_bytes()
+    tables.iter().find(|table| table.info.definition.name == LOADED).expect("the table").leaves.used_bytes()
 }

@@ -23,7 +23,6 @@ mod cache;
 mod engine;
 mod error;
 mod fill;
-mod free_runs;
 mod get;
 mod hints;
 mod leaf;

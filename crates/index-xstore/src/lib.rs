@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod free_runs;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;
 pub mod server;

@@ -41,6 +41,7 @@ mod models;
 mod node;
 mod parent;
 mod pieces;
+mod published;
 mod put;
 mod rebalance;
 mod remove;

@@ -368,8 +368,8 @@ impl Registered for XStore {
         byte_pair_bytes_max: 0,
         has_replicas: false,
         block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
-        spaces_of_first: &[Space::Leaves],
-        spaces: &[Space::Leaves],
+        spaces_of_first: &[Space::Leaves, Space::Meta],
+        spaces: &[Space::Leaves, Space::Meta],
     };
 }
 
@@ -489,7 +489,7 @@ mod tests {
             assert_eq!(check_of(kind, kind.longest_values().expiring(0)), Ok(()));
         }
         let spaces: Vec<_> = EngineKind::XSTORE.spaces(0, ValueKind::BLOCKS).collect();
-        assert_eq!(spaces, [Space::Leaves, Space::Blocks]);
+        assert_eq!(spaces, [Space::Leaves, Space::Meta, Space::Blocks]);
     }
 
     #[test]

@@ -14,6 +14,12 @@ use crate::memory_limit::MemoryLimit;
 use crate::table_name::TableName;
 use crate::{Listeners, NodeOptions};
 
+/// Models take one part in so many of a table's memory at most: two generations of them, one of which is
+/// being written.
+const MODELS_ONE_IN: u64 = 8;
+/// Bytes that a region of models has at least; it has a multiple of them.
+const MODEL_BYTES_MIN: u64 = 64 << 10;
+
 /// A table to be made on this node.
 pub struct NewTable<'a> {
     layout: &'a TableLayout,
@@ -135,6 +141,16 @@ impl<'a> NewTable<'a> {
     /// [`ErrorCode::OutOfResources`].
     pub fn growing_region(&self) -> Result<Arc<dyn Region>, ServerError> {
         self.region(self.memory_bytes(), |bytes| self.listeners.create_growing_region(bytes))
+    }
+
+    /// A region for what clients read of a table's models: a small part of [`NewTable::memory_bytes`].
+    ///
+    /// # Errors
+    /// [`ErrorCode::OutOfResources`].
+    pub fn model_region(&self) -> Result<Arc<dyn Region>, ServerError> {
+        let part_bytes = self.memory_bytes() / MODELS_ONE_IN;
+        let length_bytes = part_bytes.max(MODEL_BYTES_MIN).next_multiple_of(MODEL_BYTES_MIN);
+        self.region(length_bytes, |bytes| self.listeners.create_growing_region(bytes))
     }
 
     /// A region that clients read and write.

@@ -14,9 +14,9 @@ mod sweep;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::{ClientId, LINE_BYTES};
 use farsight_blocks::BlockSpace;
 use farsight_fabric::Region;
 use farsight_index::{Contended, LeafFormat, LeafListener, RegionFull, Undecided};
@@ -64,8 +64,9 @@ impl Part {
         let format = XStoreLeaf::new(new.value_bytes()).map_err(|error| {
             ServerError::new(ErrorCode::WrongValueSize, format!("table {:?}: {error}", new.name()))
         })?;
-        let models = Arc::new(ModelStore::new());
-        let tree = XTree::new(format, new.read_only_region()?, Arc::clone(&models) as Arc<dyn LeafListener>);
+        let leaves = new.read_only_region()?;
+        let models = Arc::new(ModelStore::published_in(new.model_region()?));
+        let tree = XTree::new(format, leaves, Arc::clone(&models) as Arc<dyn LeafListener>);
         let tree = Arc::new(tree.map_err(|error| too_small(new, &error))?);
         Ok(Self::new(new, tree, models, None))
     }
@@ -144,6 +145,16 @@ impl<F: LeafFormat> Part<F> {
         }
     }
 
+    /// How the region of models is used.
+    fn meta(&self) -> SpaceStats {
+        SpaceStats {
+            capacity: self.models.region().map_or(0, |(_, lines)| lines.into()),
+            block_bytes: LINE_BYTES as u64,
+            used: self.models.used_lines(),
+            ..SpaceStats::default()
+        }
+    }
+
     /// What tree and model count, at `now`.
     fn counts(&self, now: MonotonicNs) -> PartStats {
         // Relaxed: statistics.
@@ -161,7 +172,13 @@ impl<F: LeafFormat> Part<F> {
 impl<F: LeafFormat + 'static> HostedTable for Part<F> {
     fn regions(&self) -> Vec<RegionInfo> {
         let capacity = self.tree.slab().capacity_leaves();
-        vec![RegionInfo { space: Space::Leaves, id: self.region().id().0, capacity }]
+        let leaves = RegionInfo { space: Space::Leaves, id: self.region().id().0, capacity };
+        let meta = self.models.region().map(|(region, capacity)| RegionInfo {
+            space: Space::Meta,
+            id: region.id().0,
+            capacity,
+        });
+        std::iter::once(leaves).chain(meta).collect()
     }
 
     fn execute(&self, request: &Request<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
@@ -171,6 +188,7 @@ impl<F: LeafFormat + 'static> HostedTable for Part<F> {
     fn stats(&self, now: MonotonicNs) -> HostedStats {
         HostedStats {
             leaves: self.leaves(),
+            meta: self.meta(),
             huge_page_bytes: self.region().huge_page_bytes(),
             part: Some(self.counts(now)),
             ..HostedStats::default()

@@ -145,7 +145,7 @@ fn a_load_larger_than_the_region_is_refused_and_gives_everything_back() {
 fn a_load_ends_with_its_client_and_with_no_other() {
     let (server, host, client) = start();
     let table = client.create("left", 8);
-    let used_bytes = || server.stats().tables[0].used_bytes();
+    let used_bytes = || server.stats().tables[0].leaves.used_bytes();
     let empty_bytes = used_bytes();
     let loader = host.connect();
     let keys: Vec<u64> = (0..400).collect();
@@ -184,7 +184,7 @@ fn values_of_another_size_are_refused() {
 fn a_load_that_times_out_at_a_latch_loses_no_write_behind_a_hint() {
     let (server, host, client) = start();
     let table = client.create("held", 8);
-    let used_bytes = || server.stats().tables[0].used_bytes();
+    let used_bytes = || server.stats().tables[0].leaves.used_bytes();
     let empty_bytes = used_bytes();
     let leaf_words = Geometry::new(8).unwrap().leaf_words();
     let region = host.region(table.region());

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::local_host::LocalHost;
 use farsight_fabric::Listener;
 use farsight_node::{Node, NodeOptions, StartError};
+use farsight_protocol::RegionInfo;
 
 fn options() -> NodeOptions {
     NodeOptions { table_memory_bytes: 1 << 20, ..NodeOptions::default() }
@@ -20,7 +21,8 @@ fn each_fabric_sees_the_same_tables() {
     let _server = Node::start(vec![first.clone(), second.clone()], &options()).unwrap();
     let (here, there) = (first.connect(), second.connect());
     let table = there.create("shared", 8);
-    assert_eq!(second.exported(), [table.region()], "the first makes regions, the second serves them too");
+    let regions: Vec<_> = table.regions.iter().map(RegionInfo::id).collect();
+    assert_eq!(second.exported(), regions, "the first makes regions, the second serves them too");
     here.put(&table, &[1, 2, 3]);
     assert!(there.get(&table, &[1, 2, 3]).unwrap().iter().all(Option::is_some));
     let stats = there.stats();
@@ -35,7 +37,7 @@ fn a_client_s_end_ends_what_it_began_and_no_other_fabric_s() {
     // Both are the first client of their fabric.
     let (here, there) = (first.connect(), second.connect());
     let (mine, yours) = (here.create("mine", 8), there.create("yours", 8));
-    let used_bytes = || server.stats().tables[1].used_bytes();
+    let used_bytes = || server.stats().tables[1].leaves.used_bytes();
     let empty_bytes = used_bytes();
     here.load_piece(&mine, 0, false, &[1, 2, 3]).unwrap();
     there.load_piece(&yours, 0, false, &[1, 2, 3]).unwrap();

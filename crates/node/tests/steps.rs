@@ -122,7 +122,7 @@ fn training_and_collapsing_go_on_in_steps_and_come_to_an_end() {
     let trained = server.state.stats(server.now);
     let (model, counted) = (trained.tables[0].part().model, &trained.tables[0]);
     assert!(model.generation == 1 && model.sub_models > 100 && model.pending == 0, "{model:?}");
-    assert_eq!(counted.huge_page_bytes, counted.used_bytes() >> 21 << 21);
+    assert_eq!(counted.huge_page_bytes, counted.leaves.used_bytes() >> 21 << 21);
     assert_eq!(server.host.region(RegionId(0)).huge_page_bytes(), counted.huge_page_bytes);
     assert_eq!(server.run_background(), 1, "nothing is left");
 

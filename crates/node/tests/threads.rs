@@ -44,7 +44,7 @@ fn workers_write_one_table_together() {
 
 #[test]
 fn a_bug_in_one_worker_is_told_to_everybody_and_hangs_nobody() {
-    let host = LocalHost::that_panics_beyond(1);
+    let host = LocalHost::that_panics_beyond(2);
     let server = Node::start(vec![host.clone()], &NodeOptions { workers: 2, ..options() }).unwrap();
     let (first, second) = (host.connect(), host.connect());
     let table = first.create("fine", 8);

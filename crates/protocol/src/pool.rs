@@ -184,7 +184,8 @@ pub struct NodeLives {
 pub enum Space {
     /// The leaves of a table on this node, in leaves.
     Leaves,
-    /// The region of directory and models, on the coordinator, in lines. Line zero is never given.
+    /// The region of models, in lines: in a table of ROLEX that of its directory and models, on the
+    /// coordinator, whose line zero is never given.
     Meta,
     /// The blocks of values of any length on this node, in lines. In a table of FlexKV compute nodes write
     /// them, as objects; in others the node does.

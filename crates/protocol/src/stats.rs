@@ -118,7 +118,7 @@ impl TableStats {
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let blocks_bytes = self.blocks.map_or(0, |blocks| blocks.used_bytes);
-        self.leaves.used * self.leaves.block_bytes + self.meta.used * self.meta.block_bytes + blocks_bytes
+        self.leaves.used_bytes() + self.meta.used_bytes() + blocks_bytes
     }
 
     /// Bytes that its regions have.
@@ -162,6 +162,14 @@ pub struct SpaceStats {
     pub owned: u64,
     /// Of those, blocks whose compute nodes have ended, to be looked at.
     pub orphaned: u64,
+}
+
+impl SpaceStats {
+    /// Bytes of the blocks in use.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.used * self.block_bytes
+    }
 }
 
 /// How the hash index of a table is used on one node.

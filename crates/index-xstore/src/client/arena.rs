@@ -20,7 +20,7 @@ use farsight_base::{
 
 use super::block::block_lines;
 use super::branch::{BRANCH_LINES, BranchLines};
-use super::free_runs::FreeRuns;
+use crate::free_runs::FreeRuns;
 
 /// Lines in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
 /// many.
@@ -119,7 +119,8 @@ impl BlockKind {
 }
 
 /// Lines of a chunk at least, where no more may be had: a block of any usual length, and the spare ones.
-const CHUNK_LINES_MIN: usize = if cfg!(any(loom, shuttle)) { SPARE_LINES + 1 } else { 4 * SPARE_LINES };
+pub(super) const CHUNK_LINES_MIN: usize =
+    if cfg!(any(loom, shuttle)) { SPARE_LINES + 1 } else { 4 * SPARE_LINES };
 
 /// Blocks of lines. Line 0 is in none of them.
 pub(super) struct Arena {

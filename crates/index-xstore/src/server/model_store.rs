@@ -23,12 +23,14 @@ use farsight_base::sync::{
     AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 use farsight_base::words::prefetch;
+use farsight_fabric::Region;
 use farsight_index::LeafListener;
 use farsight_layout::{Fences, SUB_MODEL_WORDS, SubModelRecord};
 use farsight_model::TopModel;
 use farsight_protocol::ModelStats;
 
 use super::model_tree::{Interval, ModelPath, ModelSlot, ModelTree, SubModelImage};
+use super::published::ModelRegion;
 use super::tree::ALL_KEYS;
 #[cfg(injected)]
 use crate::injected;
@@ -46,6 +48,8 @@ pub struct PublishedModel {
     windows: Windows,
     /// The sub-models that wait to be trained again, in the order in which they were marked, and since when.
     pending: Mutex<VecDeque<(u32, MonotonicNs)>>,
+    /// Where all of it stands for clients to READ.
+    region: Option<Arc<ModelRegion>>,
 }
 
 /// What statistics say of all sub-models, kept as they are replaced: a walk over them would hold up the
@@ -80,13 +84,44 @@ fn window_leaves(record: &SubModelRecord) -> u64 {
 impl PublishedModel {
     /// The model of a whole training: `pieces` are those of each of the top model's numbers, which tile its
     /// keys.
-    pub(super) fn new(generation: u64, top: TopModel, pieces: Vec<Vec<SubModelImage>>) -> Self {
+    pub(super) fn new(
+        generation: u64,
+        top: TopModel,
+        pieces: Vec<Vec<SubModelImage>>,
+        region: Option<Arc<ModelRegion>>,
+    ) -> Self {
         assert_eq!(pieces.len(), top.sub_model_count() as usize, "sub-models for each number");
         let windows = Windows::default();
         pieces.iter().flatten().for_each(|image| windows.add(&image.record));
         let tree = ModelTree::new(pieces);
         let (top_words, tree) = (top.to_words(), RwLock::new(tree));
-        Self { generation, top, top_words, tree, windows, pending: Mutex::default() }
+        if let Some(region) = &region {
+            region.begin(generation, top.sub_model_count());
+        }
+        Self { generation, top, top_words, tree, windows, pending: Mutex::default(), region }
+    }
+
+    /// Writes the records of up to `count` numbers from `first` on into the region. Returns the number from
+    /// which on to go on, if any is left.
+    pub(super) fn write_records(&self, first: u32, count: usize) -> Option<u32> {
+        let region = self.region.as_ref()?;
+        let numbers = self.read_tree().numbers();
+        let end = (first as usize).saturating_add(count).min(numbers as usize) as u32;
+        for number in first..end {
+            if let Some(slot) = self.slot(number) {
+                region.write(self.generation, number, &slot);
+            }
+        }
+        (end < numbers).then_some(end)
+    }
+
+    /// Writes the records of what stands for something else by now.
+    fn write_changed(&self, changed: &[(u32, ModelSlot)]) {
+        if let Some(region) = &self.region {
+            for (number, slot) in changed {
+                region.write(self.generation, *number, slot);
+            }
+        }
     }
 
     /// Which whole training this is, from 1.
@@ -165,6 +200,9 @@ impl PublishedModel {
         for number in numbers.iter().filter(|_| is_marked).chain(unfinished) {
             tree.mark(*number..=*number, (0, u64::MAX), &mut |number| self.wait(number, since));
         }
+        let changed = tree.take_changed();
+        drop(tree);
+        self.write_changed(&changed);
     }
 
     /// Puts `image` in the place of the sub-model of `path` and of the next one in its branch.
@@ -181,6 +219,9 @@ impl PublishedModel {
             let number = path.sub_model;
             tree.mark(number..=number, (0, u64::MAX), &mut |number| self.wait(number, since));
         }
+        let changed = tree.take_changed();
+        drop(tree);
+        self.write_changed(&changed);
     }
 
     fn mark(&self, fences: Fences, since: MonotonicNs) {
@@ -228,6 +269,7 @@ pub struct ModelStore {
     /// understated.
     last_step_ns: AtomicU64,
     retrained: AtomicU64,
+    region: Option<Arc<ModelRegion>>,
 }
 
 impl LeafListener for ModelStore {
@@ -246,6 +288,28 @@ impl ModelStore {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same that writes all it is given into an unused `region`, where clients READ it.
+    #[must_use]
+    pub fn published_in(region: Arc<dyn Region>) -> Self {
+        Self { region: Some(Arc::new(ModelRegion::new(region))), ..Self::default() }
+    }
+
+    /// The region where clients READ sub-models, and of how many lines it is.
+    #[must_use]
+    pub fn region(&self) -> Option<(&Arc<dyn Region>, u32)> {
+        self.region.as_ref().map(|region| (region.region(), region.capacity_lines()))
+    }
+
+    /// Lines of that region in use.
+    #[must_use]
+    pub fn used_lines(&self) -> u64 {
+        self.region.as_ref().map_or(0, |region| region.used_lines())
+    }
+
+    pub(super) fn model_region(&self) -> Option<Arc<ModelRegion>> {
+        self.region.clone()
     }
 
     /// The newest generation; `None` before the first training.
@@ -307,6 +371,9 @@ impl ModelStore {
     pub(super) fn publish(&self, model: PublishedModel) {
         let model = Arc::new(model);
         let last_step = self.last_step();
+        if let Some(region) = &self.region {
+            region.publish();
+        }
         let replaced = {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             current.replace(Arc::clone(&model))

@@ -87,6 +87,8 @@ pub(super) struct ModelTree {
     sub_models: u32,
     /// Sub-models below branches.
     below: u32,
+    /// Numbers that stand for something else since they were last looked at, children before their branches.
+    changed: Vec<u32>,
 }
 
 impl ModelTree {
@@ -94,13 +96,31 @@ impl ModelTree {
     pub(super) fn new(pieces: Vec<Vec<SubModelImage>>) -> Self {
         let nothing_yet = ModelSlot::Branch(Arc::default());
         let slots = vec![nothing_yet; pieces.len()];
-        let mut tree = Self { slots, marks: Vec::new(), free: Vec::new(), sub_models: 0, below: 0 };
+        let (marks, free, changed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut tree = Self { slots, marks, free, sub_models: 0, below: 0, changed };
         tree.make_room_for_marks();
         for (number, images) in (0..).zip(pieces) {
             tree.sub_models += 1;
             tree.put(&ModelPath { branches: Vec::new(), sub_model: number }, images);
         }
+        tree.changed = Vec::new();
         tree
+    }
+
+    /// The numbers that there are: all below.
+    pub(super) fn numbers(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// What stands for something else since this was last called.
+    pub(super) fn take_changed(&mut self) -> Vec<(u32, ModelSlot)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|number| (number, self.slots[number as usize].clone())).collect()
+    }
+
+    fn set(&mut self, number: u32, slot: ModelSlot) {
+        self.slots[number as usize] = slot;
+        self.changed.push(number);
     }
 
     /// Sub-models, and those of them that are below branches.
@@ -195,7 +215,7 @@ impl ModelTree {
             .map(|(index, image)| {
                 let slot = ModelSlot::SubModel(Arc::new(image));
                 if index == 0 && keeps_number {
-                    self.slots[number as usize] = slot;
+                    self.set(number, slot);
                     number
                 } else {
                     self.allocate(slot)
@@ -227,7 +247,7 @@ impl ModelTree {
     fn put_branch(&mut self, above: &[(u32, usize)], number: u32, branch: Branch) {
         let count = branch.children.len();
         if count <= BRANCH_CHILDREN_MAX {
-            self.slots[number as usize] = ModelSlot::Branch(Arc::new(branch));
+            self.set(number, ModelSlot::Branch(Arc::new(branch)));
             return;
         }
         let mut cut = Branch::default();
@@ -243,7 +263,7 @@ impl ModelTree {
             let keeps_number = start == 0 && !above.is_empty();
             cut.children.push(if keeps_number { number } else { self.allocate(part.clone()) });
             if keeps_number {
-                self.slots[number as usize] = part;
+                self.set(number, part);
             }
             start += taken;
         }
@@ -261,10 +281,10 @@ impl ModelTree {
         let mut branch = Branch::clone(old);
         branch.boundaries.remove(index);
         let gone = branch.children.remove(index + 1);
-        self.slots[parent as usize] = ModelSlot::Branch(Arc::new(branch));
-        self.slots[path.sub_model as usize] = ModelSlot::SubModel(Arc::new(image));
+        self.set(path.sub_model, ModelSlot::SubModel(Arc::new(image)));
+        self.set(parent, ModelSlot::Branch(Arc::new(branch)));
         // Of no keys: it may still wait to be trained.
-        self.slots[gone as usize] = ModelSlot::SubModel(Arc::default());
+        self.set(gone, ModelSlot::SubModel(Arc::default()));
         self.free.push(gone);
         self.sub_models -= 1;
         self.below -= 1;
@@ -280,11 +300,12 @@ impl ModelTree {
 
     fn allocate(&mut self, slot: ModelSlot) -> u32 {
         if let Some(number) = self.free.pop() {
-            self.slots[number as usize] = slot;
+            self.set(number, slot);
             return number;
         }
         let number = u32::try_from(self.slots.len()).expect("fewer sub-models than leaves");
         self.slots.push(slot);
+        self.changed.push(number);
         self.make_room_for_marks();
         number
     }

@@ -1,9 +1,9 @@
 //! Training in steps: the whole model when the tree has outgrown it, single sub-models after splits.
 //!
 //! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A
-//! whole training goes through three phases, each over several steps if need be: collect the leaves, train,
-//! make the images. Then it is published at once. While a whole training is under way nothing is retrained;
-//! what becomes pending meanwhile is carried over by the store.
+//! whole training goes through four phases, each over several steps if need be: collect the leaves, train,
+//! make the images, write them into the region that clients READ. Then it is published at once. While a whole
+//! training is under way nothing is retrained; what becomes pending meanwhile is carried over by the store.
 
 use std::sync::Arc;
 
@@ -61,6 +61,7 @@ enum Whole {
     Collecting { from: u64, collected: CollectedLeaves },
     Training { training: Training<Vec<u64>>, numbers: Vec<LeafNumber> },
     Imaging { model: TrainedModel, leaves: TrainedLeaves, pieces: Vec<Vec<SubModelImage>> },
+    Writing { model: PublishedModel, from: u32 },
 }
 
 /// Where a whole training stands after a piece of work.
@@ -186,10 +187,17 @@ impl<F: LeafFormat> Trainer<F> {
                 }
                 if pieces.len() == model.sub_models.len() {
                     let generation = self.store.current().map_or(0, |model| model.generation()) + 1;
-                    return Ok(Advanced::Finished(PublishedModel::new(generation, model.top, pieces)));
+                    let region = self.store.model_region();
+                    let model = PublishedModel::new(generation, model.top, pieces, region);
+                    Whole::Writing { model, from: 0 }
+                } else {
+                    Whole::Imaging { model, leaves, pieces }
                 }
-                Whole::Imaging { model, leaves, pieces }
             }
+            Whole::Writing { model, from } => match model.write_records(from, budget) {
+                Some(from) => Whole::Writing { model, from },
+                None => return Ok(Advanced::Finished(model)),
+            },
         };
         Ok(Advanced::Unfinished(next))
     }

@@ -1,4 +1,4 @@
-//! The free lines of an arena: runs of neighbours, of which blocks of any length are cut.
+//! The free lines of an arena or a region: runs of neighbours, of which blocks of any length are cut.
 //!
 //! Invariant: no two runs overlap or touch. Lines that come back join the runs beside them, so a run is as
 //! long as it can be. A block is cut from the shortest run that has room, the first of several: so blocks
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of free lines.
 #[derive(Default)]
-pub(super) struct FreeRuns {
+pub(crate) struct FreeRuns {
     /// Lines of the run that begins here.
     lines: BTreeMap<u32, u32>,
     /// The same runs: lines, then first line.
@@ -17,7 +17,7 @@ pub(super) struct FreeRuns {
 
 impl FreeRuns {
     /// The first of so many free neighbours, which are free no more; `None` if there are none.
-    pub(super) fn take(&mut self, lines: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, lines: u32) -> Option<u32> {
         let &(length, first) = self.by_length.range((lines, 0)..).next()?;
         self.remove(first, length);
         if length > lines {
@@ -27,7 +27,7 @@ impl FreeRuns {
     }
 
     /// Makes `lines` from `first` on free, which are not.
-    pub(super) fn give(&mut self, first: u32, lines: u32) {
+    pub(crate) fn give(&mut self, first: u32, lines: u32) {
         let (mut first, mut lines) = (first, lines);
         let before = self.lines.range(..first).next_back().map(|(before, lines)| (*before, *lines));
         if let Some((before, length)) = before.filter(|(before, length)| before + length >= first) {
@@ -43,7 +43,7 @@ impl FreeRuns {
     }
 
     /// Bytes of memory that the runs themselves take, about: nodes of both trees are three quarters full.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.lines.len() * size_of::<[u32; 4]>() * 4 / 3
     }
 
