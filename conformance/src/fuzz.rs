@@ -29,6 +29,7 @@ mod memory_node;
 mod model;
 mod names;
 mod pool_leaf;
+mod published;
 mod reply;
 mod request;
 #[cfg(test)]
@@ -63,6 +64,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leaf_writer", run: leaf_writer::run, seeds: leaf_writer::seeds },
     Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
     Target { name: "learned", run: learned::run, seeds: learned::seeds },
+    Target { name: "published", run: published::run, seeds: published::seeds },
     Target { name: "log", run: log::run, seeds: log::seeds },
     Target { name: "copy", run: copy::run, seeds: copy::seeds },
     Target { name: "hash_index", run: hash_index::run, seeds: hash_index::seeds },

@@ -39,6 +39,10 @@ mod shared_memory {
             await_training(&self.client);
         }
 
+        fn set_cache_bytes(&self, bytes: u64) {
+            assert!(self.table.set_cache_bytes(bytes).expect("a budget"), "XStore's cache has one");
+        }
+
         fn cache_stats(&self) -> CacheStats {
             self.table.cache_stats()
         }

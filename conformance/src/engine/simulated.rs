@@ -63,6 +63,10 @@ impl LoadedTable for PricedTable {
         await_training(self.node.simulation(), &self.client);
     }
 
+    fn set_cache_bytes(&self, bytes: u64) {
+        assert!(self.table.set_cache_bytes(bytes).expect("a budget"), "XStore's cache has one");
+    }
+
     fn cache_stats(&self) -> CacheStats {
         self.table.cache_stats()
     }

@@ -11,8 +11,9 @@ use farsight_protocol::{
     WriteOutcome,
 };
 
-use super::garbage_queue::GarbageQueue;
+use super::garbage_queue::{GarbageQueue, META};
 use super::leaf::{VALUE_SIZES, lines, search, value};
+use super::published;
 use super::source::Source;
 
 const LEAVES_MAX: usize = 12;
@@ -29,11 +30,16 @@ pub(super) fn run(data: &[u8]) {
     let geometry = Geometry::new(value_bytes).expect("a size of the format");
     let region = region(&mut source, &geometry, leaves);
     let access = if source.below(8) == 0 { Access::Rpc } else { Access::OneSided };
-    let mut client = client(&geometry, leaves, access);
+    let meta = published::region(&mut Source::new(&data[data.len() / 3..]), leaves);
+    let mut client = client(&geometry, leaves, access, meta.len() as u32);
     let mut queue = GarbageQueue::new(region);
+    if let Some(bytes) = published::budget_bytes(&meta) {
+        client.cache().set_budget_bytes(bytes).expect("memory");
+    }
+    queue.meta = meta;
     let is_filled = source.below(4) != 0;
     // A client whose server searches has no model.
-    if is_filled && access == Access::OneSided {
+    if is_filled && access == Access::OneSided && client.cache().budget_bytes() == u64::MAX {
         prefill(&mut client, &mut queue, leaves);
     }
     for _ in 0..STEPS_MAX {
@@ -50,8 +56,12 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// A client of a table of so many leaves that knows nothing yet.
-pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access) -> XClient {
+/// A client of a table of so many leaves that knows nothing yet, beside a region of models of so many lines,
+/// if any.
+pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access, meta_lines: u32) -> XClient {
+    let leaves_region = RegionInfo { space: Space::Leaves, id: 1, capacity: u32::MAX };
+    let meta_region = RegionInfo { space: Space::Meta, id: META.0, capacity: meta_lines };
+    let has_meta = meta_lines > 0;
     let table = TableInfo {
         id: TableId(0),
         definition: TableDefinition::new("t", KeyKind::U64, geometry.value_bytes() as u16),
@@ -59,7 +69,7 @@ pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access) -> XCli
         block_lines: geometry.leaf_lines() as u16,
         format_version: FORMAT_VERSION,
         place: PoolPlace { epochs: vec![1], index: 0 },
-        regions: vec![RegionInfo { space: Space::Leaves, id: 1, capacity: u32::MAX }],
+        regions: std::iter::once(leaves_region).chain(has_meta.then_some(meta_region)).collect(),
     };
     let cache = XCache::new(&table, (leaves * geometry.leaf_bytes()) as u64).expect("a size of the format");
     XClient::new(cache, access)

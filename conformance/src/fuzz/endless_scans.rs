@@ -55,7 +55,7 @@ fn scan_for(
 ) -> (Result<Vec<u64>, XStoreError>, u64, u64) {
     let geometry = Geometry::new(VALUE.len()).expect("a size of the format");
     let mut queue = GarbageQueue::new(vec![Line::ZERO; LEAVES * geometry.leaf_lines()]);
-    let mut client = client(&geometry, LEAVES, Access::OneSided);
+    let mut client = client(&geometry, LEAVES, Access::OneSided, 0);
     prefill(&mut client, &mut queue, LEAVES);
     let calls = queue.meters.calls;
     queue.forge = Some(forge);

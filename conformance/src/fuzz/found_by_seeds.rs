@@ -40,7 +40,7 @@ fn a_page_that_was_cut_between_two_pairs_is_no_end_of_the_table() {
         queue.replies.push_back(page);
         let mut pairs = Pairs::default();
         let scans = [ScanRequest { from: 0, limit: 10 }];
-        let done = client(&geometry(), LEAVES, Access::Rpc).scan_batch(
+        let done = client(&geometry(), LEAVES, Access::Rpc, 0).scan_batch(
             &mut queue,
             Direction::Ascending,
             &scans,
@@ -74,7 +74,7 @@ fn replaced(count: usize) -> Vec<u8> {
 
 #[test]
 fn a_write_does_not_fail_because_a_part_of_the_model_was_refused() {
-    let mut client = client(&geometry(), LEAVES, Access::OneSided);
+    let mut client = client(&geometry(), LEAVES, Access::OneSided, 0);
     let mut queue = queue();
     prefill(&mut client, &mut queue, LEAVES);
     let entries: Vec<(u64, &[u8])> = (0..ENTRIES as u64).map(|key| (key % 60, &VALUE[..])).collect();

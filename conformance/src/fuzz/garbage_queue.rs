@@ -8,12 +8,14 @@ use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 use farsight_fabric::{AtomicUnit, CostClass, FabricError, Guarantees, Meters, QueuePair, ReadMode, Slot};
 use farsight_protocol::{CallId, Request};
 
+/// The region of models.
+pub(super) const META: RegionId = RegionId(2);
 /// Verbs that any one operation of a client on a few keys may take.
 const VERBS_MAX: u64 = 20_000;
 
 enum GarbageSlot {
     Nothing,
-    Read { line: usize, count: usize, number: u64 },
+    Read { is_meta: bool, line: usize, count: usize, number: u64 },
     Denied(RemoteAddress),
     Reply(Vec<u8>),
 }
@@ -21,6 +23,8 @@ enum GarbageSlot {
 /// The queue pair. Verbs complete at the doorbell.
 pub(super) struct GarbageQueue {
     pub(super) lines: Vec<Line>,
+    /// The region of models.
+    pub(super) meta: Vec<Line>,
     /// What the next calls are answered; once they run out, by nothing but zeros.
     pub(super) replies: VecDeque<Vec<u8>>,
     /// What READs bring in place of the region's lines, by how many were posted before.
@@ -35,7 +39,8 @@ impl GarbageQueue {
     pub(super) fn new(lines: Vec<Line>) -> Self {
         let slots = (0..Self::SLOTS).map(|_| GarbageSlot::Nothing).collect();
         let (replies, meters) = (VecDeque::new(), Meters::default());
-        Self { lines, replies, forge: None, slots, rung: vec![true; Self::SLOTS], completed: 0, meters }
+        let (meta, rung) = (Vec::new(), vec![true; Self::SLOTS]);
+        Self { lines, meta, replies, forge: None, slots, rung, completed: 0, meters }
     }
 
     fn post(&mut self, slot: Slot, posted: GarbageSlot) {
@@ -96,10 +101,12 @@ impl QueuePair for GarbageQueue {
         let number = self.meters.reads;
         self.meters.reads += 1;
         let line = (from.offset_bytes / LINE_BYTES as u64) as usize;
-        let fits = line.checked_add(line_count).is_some_and(|end| end <= self.lines.len());
+        let is_meta = from.region == META;
+        let lines = if is_meta { &self.meta } else { &self.lines };
+        let fits = line.checked_add(line_count).is_some_and(|end| end <= lines.len());
         let aligned = from.offset_bytes.is_multiple_of(LINE_BYTES as u64);
-        assert!(fits && aligned, "a READ of {line_count} lines at {from}, of {} lines", self.lines.len());
-        self.post(slot, GarbageSlot::Read { line, count: line_count, number });
+        assert!(fits && aligned, "a READ of {line_count} lines at {from}, of {} lines", lines.len());
+        self.post(slot, GarbageSlot::Read { is_meta, line, count: line_count, number });
     }
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, _words: &[u64]) {
@@ -147,7 +154,11 @@ impl QueuePair for GarbageQueue {
 
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
         match self.rung(slot) {
-            GarbageSlot::Read { line, count, number } => {
+            GarbageSlot::Read { is_meta: true, line, count, .. } => {
+                into.copy_from_slice(&self.meta[line..line + count]);
+                Ok(())
+            }
+            GarbageSlot::Read { line, count, number, .. } => {
                 match self.forge {
                     Some(forge) => into.copy_from_slice(&forge(number)[..count]),
                     None => into.copy_from_slice(&self.lines[line..line + count]),

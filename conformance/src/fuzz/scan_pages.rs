@@ -28,7 +28,7 @@ fn scan(pages: &[Page<'_>]) -> Result<Vec<u64>, String> {
     }
     let mut pairs = Pairs::default();
     let scans = [ScanRequest { from: 0, limit: 10 }];
-    let mut client = client(&geometry, LEAVES, Access::Rpc);
+    let mut client = client(&geometry, LEAVES, Access::Rpc, 0);
     match client.scan_batch(&mut queue, Direction::Ascending, &scans, &mut pairs) {
         Ok(()) => {
             assert!(queue.replies.is_empty(), "{} pages were not taken", queue.replies.len());

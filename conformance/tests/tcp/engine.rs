@@ -233,3 +233,45 @@ fn values_of_a_line_come_with_their_keys() {
 fn long_values_take_a_second_round_trip() {
     run(200, None);
 }
+
+/// A cache that has room for the top model alone: sub-models are READ, and no call is made.
+#[test]
+fn a_cache_of_the_top_model_alone_makes_no_calls() {
+    for (value_bytes, doorbells) in [(8_u16, 2), (100, 3)] {
+        let (_server, client) = serve();
+        let table = client.create_table(TableDefinition::new("t", KeyKind::U64, value_bytes));
+        let table = table.expect("a table");
+        let expected: BTreeMap<u64, Vec<u8>> =
+            (0..KEYS).map(|key| (key << 30, value_of(key, usize::from(value_bytes)))).collect();
+        let mut load = table.bulk_load().expect("a load");
+        for (key, value) in &expected {
+            load.push(*key, value).expect("ascending");
+        }
+        load.finish().expect("the load");
+        let begun = std::time::Instant::now();
+        while client.pending_training().expect("an answer") > 0 {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "training does not end");
+            std::thread::yield_now();
+        }
+        assert!(table.set_cache_bytes(0).expect("a budget"));
+        let mut session = table.session(Access::OneSided).expect("a session");
+        let mut random = SplitMix64::new(5);
+        // The top model, and the root line.
+        check(&mut session, &[0], &expected);
+        check(&mut session, &[0], &expected);
+        let calls = session.meters().calls;
+        for count in [1, 64, 200] {
+            let keys: Vec<u64> = (0..count).map(|_| random.below(KEYS + 20) << 30).collect();
+            let (reads, _, rung) = check(&mut session, &keys, &expected);
+            // A sub-model that is longer than a slot takes a READ and a doorbell more, and so do ties.
+            assert!(reads <= 4 * count + 2, "{reads} READs of {count} keys");
+            // Whole leaves go together, others by batches.
+            let batches = if doorbells == 2 { 1 } else { count.div_ceil(64) };
+            let rings = doorbells * batches..=(doorbells + 3) * batches;
+            assert!(rings.contains(&rung), "{rung} doorbells for {count} keys");
+        }
+        let counters = session.counters();
+        assert_eq!((session.meters().calls, counters.fallbacks), (calls, 1), "{counters:?}");
+        assert_eq!(table.cache_stats().sub_models_filled, 0);
+    }
+}

@@ -31,6 +31,7 @@ mod multi_get;
 mod own_lines;
 mod parts;
 mod pieces;
+mod published;
 mod refresh;
 mod route;
 mod scan;
@@ -54,6 +55,7 @@ use authorship::Authorship;
 use cache::CachedModel;
 use lookup::{Frames, Start};
 use multi_get::Scratch;
+use published::Published;
 use refresh::Refreshes;
 use trail::Trail;
 use write::Sent;
@@ -80,6 +82,7 @@ pub struct XClient {
     pinned: u64,
     refreshes: Refreshes,
     trail: Trail,
+    published: Published,
     sent: Box<Sent>,
     authorship: Authorship,
     /// The calls of the last batch that were lost with its connection; `None` if they cannot be repeated.
@@ -112,6 +115,7 @@ impl XClient {
             extent: Extent::Pairs,
             pinned: 0,
             model: None,
+            published: Published::new(cache.table()),
             cache,
             access,
             refreshes: Refreshes::default(),

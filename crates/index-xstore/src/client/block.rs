@@ -262,7 +262,8 @@ fn words_in_line(record: &SubModelRecord, entries: &[u64]) -> Option<LineWords> 
     Some(words)
 }
 
-fn words_in_lines(record: &SubModelRecord, entries: &[u64]) -> Vec<u64> {
+/// The words of a block of as many lines as it takes.
+pub(super) fn words_in_lines(record: &SubModelRecord, entries: &[u64]) -> Vec<u64> {
     let hints = packed(entries, LANES_PER_WORD, |entry| u64::from(entry.hint()));
     let leaves = packed(entries, LEAVES_PER_WORD, |entry| u64::from(entry.leaf().0));
     record.to_words().into_iter().chain(hints).chain(leaves).collect()

@@ -469,13 +469,16 @@ impl CachedModel {
         if place.is_nowhere() {
             place = self.place_before(key);
             self.note_before_used(page);
-            refreshes.count_unfetched(self, page, key);
+            // What a full cache lacks is READ when it is wanted. Its neighbours would drive others out.
+            if !place.is_nowhere() || !self.is_full() {
+                refreshes.count_unfetched(self, page, key);
+            }
         }
         (place, page)
     }
 
     /// [`CachedModel::locate_or_before`] of some keys of a batch whose `places` so far are the top model's,
-    /// and of what is there a prefetch.
+    /// and of what is there a prefetch. Returns those that have no sub-model.
     #[inline(never)]
     pub(super) fn locate_all(
         &self,
@@ -483,14 +486,17 @@ impl CachedModel {
         places: &mut [Place; BATCH],
         below: BatchKeys,
         refreshes: &mut Refreshes,
-    ) {
+    ) -> BatchKeys {
+        let mut lacking = 0;
         self.newest.descend_all(keys, places, below);
         for (index, place) in places.iter_mut().enumerate() {
             if below >> index & 1 == 1 && !place.is_sub_model() {
                 (*place, _) = self.locate_or_before(keys[index], refreshes);
                 self.prefetch(*place);
+                lacking |= BatchKeys::from(place.is_nowhere()) << index;
             }
         }
+        lacking
     }
 
     /// The leaf from which on to look for `key`, whose sub-model was not fetched.
@@ -562,6 +568,11 @@ impl CachedModel {
     /// True if the newest generation drives something out for whatever comes in.
     pub(super) fn is_full(&self) -> bool {
         self.newest.is_full()
+    }
+
+    /// The newest generation.
+    pub(super) fn newest(&self) -> &Generation {
+        &self.newest
     }
 
     /// True if `generation`, one of this model's, is the newest.

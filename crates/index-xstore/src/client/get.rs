@@ -91,6 +91,9 @@ impl XClient {
             if is_unfetched {
                 leaf = self.leaf_before(key);
             }
+            if leaf == LeafNumber::NONE {
+                leaf = self.read_leaf_of(queue, key)?;
+            }
             let in_place =
                 Widest::if_known().and_then(|widest| self.get_in_place(queue, key, leaf, widest, value));
             if let Some(version) = in_place {
@@ -120,9 +123,18 @@ impl XClient {
         version: Option<u64>,
     ) -> Result<Option<u64>, XStoreError> {
         if is_unfetched {
+            self.end_published(queue)?;
             self.renew_model(queue, 0)?;
         }
         Ok(version)
+    }
+
+    /// The likeliest leaf of `key` by its sub-model, which is READ.
+    #[cold]
+    fn read_leaf_of<Q: QueuePair>(&mut self, queue: &mut Q, key: u64) -> Result<LeafNumber, XStoreError> {
+        let Some(model) = self.model.clone() else { return Ok(LeafNumber::NONE) };
+        self.read_sub_models(queue, &model, std::iter::once(key))?;
+        Ok(self.published_leaf(&model, key))
     }
 
     /// The likeliest leaf of `key` by the generation before, because the newest one's sub-model is not there.

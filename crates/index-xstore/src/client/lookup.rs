@@ -23,6 +23,7 @@ use farsight_protocol::{ModelReader, PairsReader, Reply, Request};
 use super::cache::{CachedModel, XCache};
 use super::fill::are_of_one_generation;
 use super::leaf::{self, Hit, KEY_LINES, Search};
+use super::published::Published;
 use super::refresh::Refreshes;
 use super::route::Route;
 use super::trail::Trail;
@@ -138,6 +139,7 @@ impl<'a> Walk<'a> {
 struct Shared<'a> {
     cache: &'a XCache,
     model: Option<&'a CachedModel>,
+    published: &'a Published,
     counters: RefCell<&'a mut Counters>,
     refreshes: RefCell<&'a mut Refreshes>,
     frames: &'a Kept<Frames>,
@@ -164,7 +166,7 @@ impl XClient {
             self.refreshes.follow(model);
         }
         let shared = Shared::new(
-            (&self.cache, model.as_deref()),
+            (&self.cache, model.as_deref(), &self.published),
             (&mut self.counters, &mut self.refreshes, &mut self.trail),
             &self.frames,
             rounds_max(queue),
@@ -191,6 +193,7 @@ impl XClient {
         if let Some(error) = failure.into_inner() {
             return Err(error);
         }
+        self.end_published(queue)?;
         self.renew_model(queue, newer)
     }
 
@@ -221,7 +224,7 @@ impl XClient {
             self.refreshes.follow(model);
         }
         let shared = Shared::new(
-            (&self.cache, model.as_deref()),
+            (&self.cache, model.as_deref(), &self.published),
             (&mut self.counters, &mut self.refreshes, &mut self.trail),
             &self.frames,
             rounds_max(queue),
@@ -229,6 +232,7 @@ impl XClient {
         let lane = Lane::new(queue);
         let version = lane.block_on(async |slot| shared.lookup(&slot, key, start, value).await)??;
         let newer = *shared.newer_generation.borrow();
+        self.end_published(queue)?;
         self.renew_model(queue, newer)?;
         Ok((version != 0).then_some(version))
     }
@@ -236,7 +240,7 @@ impl XClient {
 
 impl<'a> Shared<'a> {
     fn new(
-        (cache, model): (&'a XCache, Option<&'a CachedModel>),
+        (cache, model, published): (&'a XCache, Option<&'a CachedModel>, &'a Published),
         (counters, refreshes, trail): (&'a mut Counters, &'a mut Refreshes, &'a mut Trail),
         frames: &'a Kept<Frames>,
         rounds_max: usize,
@@ -244,6 +248,7 @@ impl<'a> Shared<'a> {
         Self {
             cache,
             model,
+            published,
             counters: RefCell::new(counters),
             refreshes: RefCell::new(refreshes),
             frames,
@@ -261,7 +266,8 @@ impl<'a> Shared<'a> {
         start: Start,
         value: &mut [u8],
     ) -> Result<u64, XStoreError> {
-        let route = self.model.and_then(|model| model.route(key));
+        let route_of = |model: &'a CachedModel| model.route(key).or_else(|| self.published.route(model, key));
+        let route = self.model.and_then(route_of);
         let before = if route.is_none() { self.leaf_before(key) } else { None };
         if route.is_none() && before.is_none() {
             return self.fall_back(slot, key, value).await;

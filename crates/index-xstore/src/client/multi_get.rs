@@ -7,6 +7,8 @@
 //! goes to the tie's other candidate or the leaf's right sibling, for all of a batch together. Keys that it
 //! does not answer either leave for the lane.
 
+use std::sync::Arc;
+
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains, read_chained};
@@ -58,6 +60,8 @@ pub(super) trait Locate {
 pub(super) struct Predicted<'a> {
     model: &'a CachedModel,
     places: [Place; BATCH],
+    /// The keys that have no sub-model.
+    lacking: BatchKeys,
 }
 
 impl<'a> Predicted<'a> {
@@ -73,10 +77,8 @@ impl<'a> Predicted<'a> {
                 below |= 1 << index;
             }
         }
-        if below != 0 {
-            model.locate_all(keys, &mut places, below, refreshes);
-        }
-        Self { model, places }
+        let lacking = if below == 0 { 0 } else { model.locate_all(keys, &mut places, below, refreshes) };
+        Self { model, places, lacking }
     }
 }
 
@@ -266,13 +268,41 @@ impl XClient {
         self.scratch.slow_path.clear();
         if let Some(model) = self.model.take() {
             let predicted = Predicted::new(&model, keys, &mut self.refreshes);
-            let done = self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted);
+            let done = if predicted.lacking != 0 && self.published.is_there() {
+                self.read_leaves_of_all(queue, keys, answers.part_mut(first, keys.len()), &predicted, &model)
+            } else {
+                self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted)
+                    .map_err(XStoreError::from)
+            };
             self.model = Some(model);
             done?;
         } else {
             self.leave_unrouted(keys.len());
         }
         self.finish_batch(queue, keys, answers, first)
+    }
+
+    /// [`XClient::read_leaves`] of a batch some keys of which have no sub-model: those are READ first.
+    #[cold]
+    fn read_leaves_of_all<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        into: (&mut [u64], &mut [u8]),
+        predicted: &Predicted<'_>,
+        model: &Arc<CachedModel>,
+    ) -> Result<(), XStoreError> {
+        let lacks = |index: usize| predicted.lacking >> index & 1 == 1;
+        let lacking = keys.iter().enumerate().filter(|(index, _)| lacks(*index));
+        self.read_sub_models(queue, model, lacking.map(|(_, key)| *key))?;
+        let mut leaves = [LeafNumber::NONE; BATCH];
+        for (index, (leaf, key)) in leaves.iter_mut().zip(keys).enumerate() {
+            *leaf = if lacks(index) { self.published_leaf(model, *key) } else { predicted.leaf(index, *key) };
+            if *leaf == LeafNumber::NONE {
+                self.scratch.slow_path.push((index, Start::Unrouted));
+            }
+        }
+        Ok(self.read_leaves(queue, keys, into, &Candidates(leaves))?)
     }
 
     /// Without a model all keys of a batch go by the slow path.
@@ -291,22 +321,49 @@ impl XClient {
         first: usize,
     ) -> Result<(), XStoreError> {
         self.counters.slow_path += self.scratch.slow_path.len() as u64;
-        let has_neighbour = |start| matches!(start, Start::Left | Start::Named { .. });
-        if self.scratch.slow_path.iter().any(|(_, start)| has_neighbour(*start))
+        if !self.scratch.slow_path.is_empty()
             && let Some(model) = self.model.take()
         {
-            let neighbours = self.take_neighbours(&model, keys);
-            let done = self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &neighbours);
+            let done = self.read_neighbours(queue, keys, answers.part_mut(first, keys.len()), &model);
             self.model = Some(model);
             done?;
         }
         if self.scratch.slow_path.is_empty() {
+            if self.published.is_in_use() {
+                self.end_published(queue)?;
+            }
             return if self.refreshes.is_idle() { Ok(()) } else { self.renew_model(queue, 0) };
         }
         let slow_path = std::mem::take(&mut self.scratch.slow_path);
         let done = self.lookup_each(queue, keys, &slow_path, answers, first);
         self.scratch.slow_path = slow_path;
         done
+    }
+
+    /// A second round of a batch's steps, for the keys that lie beside the leaf predicted, and for those whose
+    /// sub-models have not been READ yet.
+    #[cold]
+    fn read_neighbours<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        into: (&mut [u64], &mut [u8]),
+        model: &Arc<CachedModel>,
+    ) -> Result<(), XStoreError> {
+        let slow_path = std::mem::take(&mut self.scratch.slow_path);
+        let unrouted = slow_path.iter().filter(|(_, start)| *start == Start::Unrouted);
+        let mut unrouted = unrouted.map(|(index, _)| keys[*index]).peekable();
+        let is_due = unrouted.peek().is_some() && !self.published.is_in_use() && self.published.is_there();
+        let done = if is_due { self.read_sub_models(queue, model, unrouted) } else { Ok(()) };
+        let has_neighbour = |start| matches!(start, Start::Left | Start::Named { .. });
+        let is_wanted = is_due || slow_path.iter().any(|(_, start)| has_neighbour(*start));
+        self.scratch.slow_path = slow_path;
+        done?;
+        if is_wanted {
+            let neighbours = self.take_neighbours(model, keys, is_due);
+            self.read_leaves(queue, keys, into, &neighbours)?;
+        }
+        Ok(())
     }
 
     /// READs, searches and accepts each key's leaf that `locate` names; keys of [`LeafNumber::NONE`] take no
@@ -327,9 +384,10 @@ impl XClient {
     }
 
     /// Takes the keys that lie beside the leaf predicted off the slow path. Gives each the leaf where it is
-    /// looked for next: the position before, or what that leaf names.
+    /// looked for next: the position before, or what that leaf names. So it does with those whose sub-models
+    /// were READ just now.
     #[cold]
-    fn take_neighbours(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
+    fn take_neighbours(&mut self, model: &CachedModel, keys: &[u64], have_been_read: bool) -> Candidates {
         self.refreshes.follow(model);
         let mut candidates = [LeafNumber::NONE; BATCH];
         let mut slow_path = std::mem::take(&mut self.scratch.slow_path);
@@ -341,9 +399,12 @@ impl XClient {
                     self.trail.find(keys[index], above).unwrap_or(leaf)
                 }
                 Start::Left => {
-                    let route = model.route(keys[index]).filter(|route| route.last > 0);
+                    let route = model.route(keys[index]);
+                    let route = route.or_else(|| self.published.route(model, keys[index]));
+                    let route = route.filter(|route| route.last > 0);
                     route.map_or(LeafNumber::NONE, |route| route.sub_model.leaf(route.last - 1))
                 }
+                Start::Unrouted if have_been_read => self.published_leaf(model, keys[index]),
                 _ => LeafNumber::NONE,
             };
             candidates[index] == LeafNumber::NONE

@@ -31,11 +31,18 @@ impl Generation {
         if !place.is_sub_model() {
             place = self.locate(key).place;
         }
-        let sub_model = self.at(place)?;
+        Some(Route::of(self, self.at(place)?, key))
+    }
+}
+
+impl<'a> Route<'a> {
+    /// The route of `key` by its sub-model, which is one of this generation.
+    #[inline(always)]
+    pub(super) fn of(generation: &'a Generation, sub_model: CachedSubModel<'a>, key: u64) -> Self {
         let candidates = sub_model.candidates(key);
         let last = candidates.end - 1;
         let leaf = sub_model.leaf(last);
-        Some(Route { generation: self, key, sub_model, first: candidates.start, last, leaf })
+        Self { generation, key, sub_model, first: candidates.start, last, leaf }
     }
 }
 

@@ -86,14 +86,61 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         let mut slow_path = std::mem::take(&mut self.slow_path);
         let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut slow_path);
+        if done.is_ok() && slow_path.iter().any(|(_, start)| *start == Start::Unrouted) {
+            done = self.answer_unrouted(queue, keys, answers, first, &mut slow_path);
+        }
         self.counters.slow_path += slow_path.len() as u64;
         if done.is_ok() && !slow_path.is_empty() {
             done = self.lookup_each(queue, keys, &slow_path, answers, first);
-        } else if done.is_ok() && !self.refreshes.is_idle() {
-            done = self.renew_model(queue, 0);
+        } else if done.is_ok() {
+            if self.published.is_in_use() {
+                done = self.end_published(queue);
+            }
+            if done.is_ok() && !self.refreshes.is_idle() {
+                done = self.renew_model(queue, 0);
+            }
         }
         self.slow_path = slow_path;
         done
+    }
+
+    /// READs the sub-models of the keys of `slow_path` that have none, and then their leaves.
+    #[cold]
+    fn answer_unrouted<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+        slow_path: &mut Vec<(usize, Start)>,
+    ) -> Result<(), XStoreError> {
+        let Some(model) = self.model.clone().filter(|_| self.published.is_there()) else { return Ok(()) };
+        let unrouted = slow_path.iter().filter(|(_, start)| *start == Start::Unrouted);
+        self.read_sub_models(queue, &model, unrouted.map(|(index, _)| keys[*index]))?;
+        self.leaves.fill(LeafNumber::NONE);
+        let (region, reader) = (self.cache.region(), *self.cache.reader());
+        let mut posted = 0;
+        let mut left = std::mem::take(slow_path);
+        for (index, start) in left.drain(..) {
+            let leaf = if start == Start::Unrouted {
+                self.published_leaf(&model, keys[index])
+            } else {
+                LeafNumber::NONE
+            };
+            if leaf == LeafNumber::NONE {
+                slow_path.push((index, start));
+                continue;
+            }
+            self.leaves[index] = leaf;
+            let from = reader.address(region, leaf);
+            queue.post_filtered_read(index, from, reader.leaf_lines(), keys[index], reader.filter());
+            posted += 1;
+            if posted % PIECE == 0 {
+                queue.doorbell()?;
+            }
+        }
+        queue.doorbell()?;
+        self.take_whole_leaves(queue, keys, answers, first, slow_path)
     }
 
     /// Predict and resolve, a loop a step over each batch, and post the READ of each leaf.

@@ -19,7 +19,7 @@ use farsight_protocol::{BRANCH_LEVELS_MAX, SentBranch};
 use std::sync::{OnceLock, PoisonError};
 
 use super::super::BATCH;
-use super::super::arena::{Arena, BlockKind, VIEW_WORDS};
+use super::super::arena::{Arena, BlockKind, CHUNK_LINES_MIN, VIEW_WORDS};
 use super::super::block::{
     Block, CachedSubModel, RegionLeaves, block_of, hinted_leaf, hinted_leaf_in_line, hinted_leaf_of_short,
 };
@@ -141,6 +141,7 @@ impl Generation {
         let new_own_lines = if has_own_lines { OwnLines::new } else { OwnLines::none };
         let below = numbers_max.saturating_sub(u64::from(top.sub_model_count()));
         let chunks = below.div_ceil(u64::from(CHUNK_NUMBERS)) as usize;
+        let lines_max = floor.arena_lines_max(budget_bytes, has_own_lines);
         Some(Self {
             number,
             numbers_with_keys: u64::from(top.numbers_with_keys()),
@@ -149,11 +150,8 @@ impl Generation {
             places: (0..top.sub_model_count()).map(|_| AtomicU32::new(0)).collect(),
             places_below: (0..chunks).map(|_| OnceLock::new()).collect(),
             top,
-            arena: Arena::new(
-                (LINES_PER_LEAF_MAX * leaves) as usize,
-                floor.arena_lines_max(budget_bytes, has_own_lines),
-            ),
-            is_full: AtomicBool::new(false),
+            arena: Arena::new((LINES_PER_LEAF_MAX * leaves) as usize, lines_max),
+            is_full: AtomicBool::new(lines_max < CHUNK_LINES_MIN),
             filled: Mutex::default(),
         })
     }
@@ -161,7 +159,15 @@ impl Generation {
     /// Makes `budget_bytes` the budget, unless the generation takes more by now; then false.
     pub(super) fn set_budget(&self, budget_bytes: u64) -> bool {
         let floor = Floor::of(&self.top, self.numbers_max());
-        self.arena.set_lines_max(floor.arena_lines_max(budget_bytes, self.own_lines.are_there()))
+        let lines_max = floor.arena_lines_max(budget_bytes, self.own_lines.are_there());
+        // Relaxed: as in `is_full`. What does not fit says so again.
+        self.is_full.store(lines_max < CHUNK_LINES_MIN, Ordering::Relaxed);
+        self.arena.set_lines_max(lines_max)
+    }
+
+    /// The leaves of its region.
+    pub(in super::super) fn region_leaves(&self) -> RegionLeaves {
+        self.region_leaves
     }
 
     /// True if a generation of this budget would have own lines exactly if this one has.
@@ -170,7 +176,7 @@ impl Generation {
         self.own_lines.are_there() == floor.has_own_lines(budget_bytes)
     }
 
-    /// True if sub-models were driven out for want of room.
+    /// True if sub-models were driven out for want of room, or none has any.
     pub(super) fn is_full(&self) -> bool {
         // Relaxed: whatever follows from it is a matter of cost.
         self.is_full.load(Ordering::Relaxed)
