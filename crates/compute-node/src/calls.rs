@@ -248,7 +248,7 @@ impl Executor for ProxyCalls {
         finished
     }
 
-    fn end(&mut self, _: &mut dyn ServerPort) -> usize {
+    fn end(&mut self, _: &mut dyn ServerPort, _: usize) -> usize {
         0
     }
 

@@ -68,7 +68,7 @@ pub use segment::{LogPosition, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeade
 pub use snapshot::{PieceTimes, SnapshotWriter, read_piece};
 pub use spares::Spares;
 pub use store::Store;
-pub use syncs::Syncs;
+pub use syncs::{Syncs, Who};
 
 /// The version of all files here. Another one is refused by its number, but for those from the oldest one on.
 pub const DATA_FORMAT_VERSION: u32 = 5;

@@ -20,7 +20,7 @@ use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
 use crate::error::disk_error;
 use crate::segment::{LogPosition, SegmentHeader, file_name};
 use crate::spares::{SPARE, Spare};
-use crate::{DurabilityError, FrameWriter, LogEnd, Spares, Syncs, unsynced};
+use crate::{DurabilityError, FrameWriter, LogEnd, Spares, Syncs, Who, unsynced};
 
 /// Bytes of the first segment of a life at most. Each later one has twice those of the one before, up to
 /// [`LogOptions::segment_bytes`]: who writes little takes little room.
@@ -183,18 +183,19 @@ impl Log {
     /// # Errors
     /// [`DurabilityError`]; the log is poisoned then.
     pub fn sync(&mut self) -> Result<(), DurabilityError> {
-        self.begin_sync()?;
+        self.begin_sync(Who::Busy)?;
         self.end_sync()
     }
 
-    /// Begins to make durable all that was appended. A sync that was begun before ends first.
+    /// Begins to make durable all that was appended. A sync that was begun before ends first. The calling
+    /// thread may have done it then ([`Syncs`]).
     ///
     /// # Errors
     /// As [`Log::end_sync`].
-    pub fn begin_sync(&mut self) -> Result<(), DurabilityError> {
+    pub fn begin_sync(&mut self, who: Who) -> Result<(), DurabilityError> {
         self.end_sync()?;
         if let Some(segment) = &self.segment {
-            self.syncs.begin(Arc::clone(&segment.file));
+            self.syncs.begin(Arc::clone(&segment.file), who);
             self.syncing_number = Some(self.number);
         }
         Ok(())

@@ -8,6 +8,7 @@
 //!
 //! To wake a helper takes longer than some disks take to sync: those in the system's memory, say. Once
 //! helpers have found syncs to be that quick, [`Syncs::begin`] does them itself, until they are slow again.
+//! So it does where nobody else needs its thread meanwhile ([`Who::Idle`]), as long as syncs are short.
 //! Without a helper nobody measures, and all is as above.
 //!
 //! Invariant: each sync that was begun is done once, by one thread, and its outcome is told once. What a
@@ -24,11 +25,22 @@ const SYNC_MAX: Duration = Duration::from_secs(600);
 
 /// A sync that takes less is quick: a thread is not woken sooner.
 const QUICK: Duration = Duration::from_micros(10);
-/// Quick syncs from which on they are done in place, and how many count at most.
-const QUICK_MIN: u32 = 32;
-const QUICK_MAX: u32 = 64;
-/// What a slow one counts against them.
-const SLOW: u32 = 16;
+/// A sync that takes less is short: to wake a helper, and to be woken, is a good part of it.
+const SHORT: Duration = Duration::from_micros(500);
+/// Such syncs from which on they are done in place, and how many count at most.
+const IN_TIME_MIN: u32 = 32;
+const IN_TIME_MAX: u32 = 64;
+/// What a slower one counts against them.
+const LATE: u32 = 16;
+
+/// Who begins a sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// A thread that has other things to do meanwhile.
+    Busy,
+    /// One for which nobody else waits, as far as it knows. It does short syncs itself.
+    Idle,
+}
 
 /// At most one sync at a time.
 #[derive(Default)]
@@ -45,15 +57,34 @@ struct Inner {
 
 /// How quick syncs were lately.
 #[derive(Default)]
-struct Pace(u32);
+struct Pace {
+    quick: InTime,
+    short: InTime,
+}
+
+/// How many syncs took less than some time lately.
+#[derive(Default)]
+struct InTime(u32);
+
+impl InTime {
+    fn note(&mut self, is_in_time: bool) {
+        self.0 = if is_in_time { IN_TIME_MAX.min(self.0 + 1) } else { self.0.saturating_sub(LATE) };
+    }
+
+    fn is_usual(&self) -> bool {
+        self.0 >= IN_TIME_MIN
+    }
+}
 
 impl Pace {
     fn note(&mut self, took: Duration) {
-        self.0 = if took < QUICK { QUICK_MAX.min(self.0 + 1) } else { self.0.saturating_sub(SLOW) };
+        self.quick.note(took < QUICK);
+        self.short.note(took < SHORT);
     }
 
-    fn is_quick(&self) -> bool {
-        self.0 >= QUICK_MIN
+    /// True if this thread does its syncs itself.
+    fn is_in_place(&self, who: Who) -> bool {
+        self.quick.is_usual() || (who == Who::Idle && self.short.is_usual())
     }
 }
 
@@ -71,11 +102,12 @@ enum Stage {
 }
 
 impl Syncs {
-    /// Wants a sync of this file. The one before has ended. So has this one if syncs are quick.
-    pub(crate) fn begin(&self, file: Arc<dyn DiskFile>) {
+    /// Wants a sync of this file. The one before has ended. So has this one if syncs are quick, or short and
+    /// the caller idle.
+    pub(crate) fn begin(&self, file: Arc<dyn DiskFile>, who: Who) {
         let mut inner = self.lock();
         debug_assert!(matches!(inner.stage, Stage::Idle), "one sync at a time");
-        if inner.pace.is_quick() {
+        if inner.pace.is_in_place(who) {
             let begin = Instant::now();
             inner.stage = Stage::Ended(file.sync());
             return inner.pace.note(begin.elapsed());
@@ -168,11 +200,11 @@ mod tests {
         let file: Arc<dyn DiskFile> = disk.create("a", 512).expect("room").into();
         let syncs = Syncs::default();
         assert!(!syncs.help(Duration::ZERO), "none is wanted");
-        syncs.begin(Arc::clone(&file));
+        syncs.begin(Arc::clone(&file), Who::Busy);
         assert!(!syncs.has_ended());
         syncs.end().expect("a sync");
         assert!(!syncs.help(Duration::ZERO) && disk.syncs() == 1, "it was done without a helper");
-        syncs.begin(Arc::clone(&file));
+        syncs.begin(Arc::clone(&file), Who::Busy);
         std::thread::scope(|scope| {
             let helper = scope.spawn(|| syncs.help(WAIT_MAX));
             assert!(helper.join().expect("no panic"));
@@ -188,19 +220,39 @@ mod tests {
         let file: Arc<dyn DiskFile> = disk.create("a", 512).expect("room").into();
         let syncs = Syncs::default();
         let note = |took: Duration, count: u32| (0..count).for_each(|_| syncs.lock().pace.note(took));
-        note(Duration::ZERO, QUICK_MIN - 1);
-        syncs.begin(Arc::clone(&file));
+        note(Duration::ZERO, IN_TIME_MIN - 1);
+        syncs.begin(Arc::clone(&file), Who::Busy);
         assert!(!syncs.has_ended() && disk.syncs() == 0, "not often enough");
         syncs.end().expect("a sync");
-        note(Duration::ZERO, QUICK_MAX);
+        note(Duration::ZERO, IN_TIME_MAX);
         disk.set_faults(&[Fault::FailAt(0)]);
-        syncs.begin(Arc::clone(&file));
+        syncs.begin(Arc::clone(&file), Who::Busy);
         assert!(syncs.has_ended() && !syncs.help(Duration::ZERO), "nobody else does it");
         syncs.end().expect_err("its own outcome");
-        note(QUICK, QUICK_MAX / SLOW);
-        syncs.begin(file);
+        note(QUICK, IN_TIME_MAX / LATE);
+        syncs.begin(file, Who::Busy);
         assert!(!syncs.has_ended(), "slow ones are a helper's");
         syncs.end().expect("a sync");
+    }
+
+    #[test]
+    fn an_idle_thread_does_short_syncs_and_a_busy_one_does_not() {
+        let disk = SimulatedDisk::default();
+        let file: Arc<dyn DiskFile> = disk.create("a", 512).expect("room").into();
+        let syncs = Syncs::default();
+        let note = |took: Duration, count: u32| (0..count).for_each(|_| syncs.lock().pace.note(took));
+        let is_done_at_once = |who| {
+            syncs.begin(Arc::clone(&file), who);
+            let is_done = syncs.has_ended();
+            syncs.end().expect("a sync");
+            is_done
+        };
+        assert!(!is_done_at_once(Who::Idle), "nobody knows how long one takes");
+        note(QUICK, IN_TIME_MIN);
+        assert!(is_done_at_once(Who::Idle));
+        assert!(!is_done_at_once(Who::Busy));
+        note(SHORT, IN_TIME_MAX / LATE);
+        assert!(!is_done_at_once(Who::Idle), "they take long");
     }
 
     #[test]
@@ -211,12 +263,12 @@ mod tests {
         let syncs = Syncs::default();
         std::thread::scope(|scope| {
             let helper = scope.spawn(|| while !syncs.help(WAIT_MAX) {});
-            syncs.begin(Arc::clone(&file));
+            syncs.begin(Arc::clone(&file), Who::Busy);
             helper.join().expect("no panic");
         });
         assert!(syncs.has_ended());
         syncs.end().expect_err("the disk failed");
-        syncs.begin(file);
+        syncs.begin(file, Who::Busy);
         syncs.end().expect("another one");
     }
 }

@@ -18,6 +18,7 @@ use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
 use farsight_protocol::{CallId, ControlRequest, ErrorCode, ReplyWriter, Request, ServerError};
 
 use crate::authors::{Begun, Noting};
+use crate::durable::Company;
 use crate::engine::{Call, Scratch};
 use crate::late_reply::LateReplies;
 use crate::tables::View;
@@ -36,6 +37,7 @@ pub struct Calls {
     late_replies: Arc<LateReplies>,
     /// Calls were handed to the log in this step.
     has_submitted: bool,
+    company: Company,
 }
 
 impl Calls {
@@ -50,6 +52,7 @@ impl Calls {
             scratch: Scratch::default(),
             late_replies,
             has_submitted: false,
+            company: Company::default(),
         }
     }
 
@@ -194,11 +197,12 @@ impl Executor for Calls {
         self.late_replies.finish(port)
     }
 
-    fn end(&mut self, port: &mut dyn ServerPort) -> usize {
+    fn end(&mut self, port: &mut dyn ServerPort, served: usize) -> usize {
         let Some(durable) = &self.state.durable else { return 0 };
         let has_submitted = std::mem::take(&mut self.has_submitted);
         let listener = self.state.listeners.get(self.listener);
-        let ended = catch_unwind(AssertUnwindSafe(|| durable.end_step(has_submitted, listener)));
+        let who = self.company.note(served, has_submitted);
+        let ended = catch_unwind(AssertUnwindSafe(|| durable.end_step(has_submitted, who, listener)));
         if let Err(payload) = ended {
             // The sequencer's thread refuses what waits, and this worker every call from now on.
             self.state.failure.record_panic("log", payload.as_ref());

@@ -47,6 +47,7 @@ use self::touched::Touched;
 use crate::engine::{Call, Executed};
 use crate::signal::Signal;
 use crate::{LateReply, StartError};
+pub(crate) use help::Company;
 pub use sequencer::Sequencer;
 pub use snapshots::Snapshots;
 

@@ -34,8 +34,9 @@ pub trait Executor: CallHandler + Send + 'static {
     /// Finishes calls that were put off and whose replies have come. Returns how many these were.
     fn finish_late(&mut self, port: &mut dyn ServerPort) -> usize;
 
-    /// Ends a step, behind its calls. Returns how many more were finished, or one if there are such replies.
-    fn end(&mut self, port: &mut dyn ServerPort) -> usize;
+    /// Ends a step, behind its calls, of which the port has `served` so many. Returns how many more were
+    /// finished, or one if there are such replies.
+    fn end(&mut self, port: &mut dyn ServerPort, served: usize) -> usize;
 
     /// True if there are such replies.
     fn has_late(&self) -> bool;

@@ -33,7 +33,7 @@ impl<S: Service> Worker<S> {
         self.calls.begin(now);
         let late = self.calls.finish_late(&mut *self.port);
         let served = self.port.serve(budget_calls, &mut self.calls);
-        late + served + self.calls.end(&mut *self.port)
+        late + served + self.calls.end(&mut *self.port, served)
     }
 
     /// Sleeps until a call or a late reply may be waiting, [`Host::wake`](farsight_fabric::Host::wake), or

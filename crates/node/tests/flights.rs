@@ -44,6 +44,10 @@ struct HoldState {
     fails: bool,
     /// The threads that have written to files.
     writers: BTreeSet<String>,
+    /// The least time of a sync.
+    takes: Duration,
+    /// The threads that have synced files since the test looked last.
+    syncing: BTreeSet<String>,
 }
 
 /// A disk whose syncs a test holds back.
@@ -85,7 +89,15 @@ impl Hold {
     }
 
     fn pass(&self) -> io::Result<()> {
-        self.change(|state| state.come += 1);
+        let takes = self.change(|state| {
+            state.come += 1;
+            state.syncing.insert(thread::current().name().unwrap_or_default().to_owned());
+            state.takes
+        });
+        let begin = Instant::now();
+        while begin.elapsed() < takes {
+            std::hint::spin_loop();
+        }
         let state = self.state.lock().expect("no panic");
         let is_held = |state: &mut HoldState| state.is_held && state.passes == 0;
         let mut state = self.changed.wait_timeout_while(state, WAIT_MAX, is_held).expect("no panic").0;
@@ -482,4 +494,36 @@ fn room_that_a_flying_group_takes_is_not_given_again() {
     let rest = inserted();
     assert!(rest <= free - each && rest + 4 > free - each, "{rest} of {free} less {each}");
     assert_eq!(held.node.failure(), None);
+}
+
+/// Writes one after the other are synced by the worker, which nobody else needs. With calls of another client
+/// in between they are not. The disk's syncs take longer than those that everybody does in place.
+#[test]
+fn a_worker_syncs_a_write_that_is_alone_and_gives_it_up_in_company() {
+    let held = Held::start(4 << 20);
+    held.hold.change(|state| state.takes = Duration::from_micros(30));
+    let syncing = || held.hold.change(|state| std::mem::take(&mut state.syncing));
+    let put = |key: u64| {
+        held.client.send(&write(&held.other, WriteOperation::Put, key, &[0; 8]));
+        version_of(held.outcome().expect("a put"));
+    };
+    let begin = Instant::now();
+    // On a busy machine a sync may take long now and then.
+    let mut key = 0;
+    let is_worker = |name: &str| name.starts_with("worker");
+    while !syncing().iter().any(|name| is_worker(name)) {
+        assert!(begin.elapsed() < WAIT_MAX, "a worker syncs for one that waits alone");
+        put(key);
+        key += 1;
+    }
+    // The first of these may be alone yet, by what its worker has seen.
+    held.watcher.get(&held.other, &[0]).expect("an answer");
+    put(0);
+    syncing();
+    for key in 0..200 {
+        held.watcher.get(&held.other, &[key]).expect("an answer");
+        put(key);
+    }
+    let names = syncing();
+    assert!(!names.is_empty() && !names.iter().any(|name| is_worker(name)), "{names:?}");
 }

@@ -10,7 +10,7 @@ use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_durability::disk::{Disk, SimulatedDisk};
 use farsight_durability::{
     CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Note, NoteBatch, NotedReply,
-    RecordBatch, Recovered, RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, recover,
+    RecordBatch, Recovered, RecoveredRecord, Recovering, SnapshotPiece, SnapshotWriter, Store, Who, recover,
 };
 use farsight_layout::value_block::RecordKind;
 
@@ -322,7 +322,7 @@ impl Running<'_> {
             self.tables = after;
             if self.random.below(3) == 0 {
                 // Others are appended before it ends.
-                log.begin_sync()?;
+                log.begin_sync(Who::Busy)?;
             }
         }
         Ok(())

@@ -232,6 +232,11 @@ impl Group {
         self.answers.is_empty()
     }
 
+    /// True if it has one call.
+    pub(super) fn is_single(&self) -> bool {
+        self.answers.len() == 1
+    }
+
     /// True if it has as much as is logged at once.
     pub(super) fn is_full(&self) -> bool {
         self.frame.len() >= FULL_BYTES

@@ -37,10 +37,11 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
-use farsight_durability::{DurabilityError, FrameWriter, Log, LogPosition};
+use farsight_durability::{DurabilityError, FrameWriter, Log, LogPosition, Who};
 use farsight_protocol::{Ack, ErrorCode, HEADER_BYTES, Request, ServerError, TableId, WriteOperation};
 
 use super::group::{Entries, Group};
+use super::help::Alone;
 use super::load::LoggedLoad;
 use super::log_helper::LogHelper;
 use super::queue::{Due, Repair, WaitingCall};
@@ -76,6 +77,10 @@ pub struct Sequencer {
     /// The same for tables that are acknowledged in memory.
     in_memory: Group,
     loads: BTreeMap<TableId, Loading<LoggedLoad>>,
+    /// Groups in a row that a worker decided, of one call each, with none under way.
+    alone: Alone,
+    /// Who takes this step, as far as syncs matter.
+    who: Who,
     /// Since when something appended is covered by no sync, and how much had been appended when all was.
     unsynced_since: Option<MonotonicNs>,
     synced_bytes: u64,
@@ -93,6 +98,8 @@ impl Sequencer {
             group: Group::default(),
             in_memory: Group::default(),
             loads: BTreeMap::new(),
+            alone: Alone::default(),
+            who: Who::Busy,
             unsynced_since: None,
             synced_bytes: 0,
         }
@@ -127,15 +134,20 @@ impl Sequencer {
     }
 
     /// Takes a step in a worker's thread, if it is a short one that waits for nothing: decides short calls,
-    /// and lets them fly if the disk is free. `tell` is called if a sync is under way then: the worker is to
-    /// help again when that has ended. False if something is left to the sequencer's own thread.
-    pub(super) fn help(&mut self, tell: impl FnOnce()) -> bool {
+    /// and lets them fly if the disk is free. A worker for `who` nobody else waits does the sync of a write
+    /// that is alone. `tell` is called if a sync is under way then: the worker is to help again when that has
+    /// ended. False if something is left to the sequencer's own thread.
+    pub(super) fn help(&mut self, who: Who, tell: impl FnOnce()) -> bool {
         let is_short = self.group.frame.len().max(self.flying.frame.len()) <= HELPED_BYTES;
         if !is_short || !self.view.is_current(&self.state.tables) || self.state.failure().is_some() {
             return false;
         }
+        let is_free = self.flying.is_empty();
         for due in self.durable.queue.take_short(HELPED_BYTES) {
             self.take(due);
+        }
+        if !self.group.is_empty() {
+            self.alone.note(is_free && self.group.is_single() && self.in_memory.is_empty());
         }
         // To begin a segment takes several syncs.
         if !self.log.has_room(&[self.in_memory.frame_bytes_max(), self.group.frame_bytes_max()]) {
@@ -144,7 +156,9 @@ impl Sequencer {
         let had_unsynced = self.unsynced_since.is_some();
         self.finish_in_memory();
         if !self.log.is_syncing() {
+            self.who = if who == Who::Idle { self.alone.who() } else { Who::Busy };
             self.launch();
+            self.who = Who::Busy;
         }
         if self.log.is_syncing() {
             tell();
@@ -193,6 +207,7 @@ impl Sequencer {
                 break;
             }
             is_any = true;
+            self.alone.note(false);
             self.take_all(work);
         }
         self.finish_in_memory();
@@ -550,7 +565,7 @@ impl Sequencer {
     }
 
     fn begin_sync(&mut self) -> Result<(), DurabilityError> {
-        self.log.begin_sync()?;
+        self.log.begin_sync(self.who)?;
         self.unsynced_since = None;
         self.synced_bytes = self.log.appended_bytes();
         Ok(())
