@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::pinned::PinnedMemory;
 use farsight_base::{LINE_BYTES, Line, RegionId, WORDS_PER_LINE};
-use farsight_fabric::lane::PoolLane;
+use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, RegionRights};
 
 use super::FabricUnderTest;
@@ -157,6 +157,30 @@ pub fn a_pause_alone_ends<F: FabricUnderTest>(subjects: &[F]) {
     assert!(started.elapsed() < PATIENCE);
 }
 
+/// A call that is not answered in time is left. Its verb is used again, and its answer is nobody's.
+pub fn a_late_call_is_left<F: FabricUnderTest>(subjects: &[F]) {
+    let mut pool = PoolOfNodes::<F>::new(subjects);
+    let (from, started) = (at(pool.regions[1], 0), Instant::now());
+    let lane = PoolLane::new(&mut pool.queues);
+    let left = lane.block_on(async |slot| {
+        let mut reply = Vec::new();
+        let in_time = |slot: &PoolSlot<'_, '_, _>| slot.now().plus(Duration::from_millis(20));
+        let asked = request(Ask::Sleep, &[600]);
+        let is_answered = slot.call_until(1, &asked, &mut reply, in_time(&slot)).await.expect("a call");
+        assert!(!is_answered && reply.is_empty(), "an answer after {:?}", started.elapsed());
+        let left = started.elapsed();
+        slot.read(1, from, &mut [Line::ZERO], ReadMode::Plain).await.expect("a READ");
+        let asked = request(Ask::Echo, &[7]);
+        slot.call(1, &asked, &mut reply).await.expect("a call");
+        assert_eq!(reply, asked);
+        let until = slot.now().plus(PATIENCE);
+        let is_answered = slot.call_until(0, &asked, &mut reply, until).await.expect("a call");
+        assert!(is_answered && reply == asked);
+        left
+    });
+    assert!(left.expect("the lane ends well") >= Duration::from_millis(20));
+}
+
 /// A node that dies ends the lane whose operations wait for it, by name; the others' queues live on.
 pub fn a_dead_node_is_named<F: FabricUnderTest>(subjects: &[F]) {
     let mut pool = PoolOfNodes::<F>::new(subjects);
@@ -198,7 +222,7 @@ macro_rules! pool_lane_suite {
     ($make:expr, if $ready:expr) => {
         $crate::pool_lane_suite!(@tests $make, $ready;
             operations_reach_all_nodes, a_round_is_one_doorbell_a_node, a_slow_node_holds_nobody_up,
-            a_pause_alone_ends, a_dead_node_is_named);
+            a_pause_alone_ends, a_late_call_is_left, a_dead_node_is_named);
     };
     (@tests $make:expr, $ready:expr; $($test:ident),+) => {
         $(

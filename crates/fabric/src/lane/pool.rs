@@ -218,6 +218,54 @@ impl<Q: QueuePair> PoolSlot<'_, '_, Q> {
         self.rounds.queues.borrow_mut()[node].take_reply(self.slot_of(0), reply)
     }
 
+    /// [`PoolSlot::call`] that is awaited until `until` at most: false then. Nobody takes its answer then.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// If anything else is under way.
+    pub async fn call_until(
+        &self,
+        node: usize,
+        request: &[u8],
+        reply: &mut Vec<u8>,
+        until: MonotonicNs,
+    ) -> Result<bool, FabricError> {
+        assert!(self.nodes.get().is_empty(), "verbs that are not awaited beside a call that may be left");
+        self.rounds.queues.borrow_mut()[node].post_call(self.slot_of(0), request)?;
+        self.note(node, 0);
+        if !self.completed_until(until).await {
+            return Ok(false);
+        }
+        self.rounds.queues.borrow_mut()[node].take_reply(self.slot_of(0), reply).map(|()| true)
+    }
+
+    /// As [`PoolSlot::completed`], until `until` at most. False: what is not complete by then is forgotten.
+    async fn completed_until(&self, until: MonotonicNs) -> bool {
+        let mut rung = false;
+        poll_fn(|_| {
+            // As there.
+            if rung {
+                self.look();
+            }
+            rung = true;
+            if self.nodes.get().is_empty() {
+                return Poll::Ready(true);
+            }
+            if self.now() >= until {
+                // A slot may be posted to again while its call is under way.
+                self.under_way.iter().for_each(|of_node| of_node.set(0));
+                self.nodes.set(Nodes::default());
+                return Poll::Ready(false);
+            }
+            self.rounds.note_awaited(self.nodes.get());
+            self.rounds.note_pause(until);
+            Poll::Pending
+        })
+        .await
+    }
+
     fn post(&self, node: usize, verb: usize, post: impl FnOnce(&mut Q, Slot)) {
         post(&mut self.rounds.queues.borrow_mut()[node], self.slot_of(verb));
         self.note(node, verb);
