@@ -73,8 +73,8 @@ impl farsight_node::Executor for Calls {
         self.inner.finish_late(port)
     }
 
-    fn end(&mut self, port: &mut dyn ServerPort) -> usize {
-        self.inner.end(port)
+    fn end(&mut self, port: &mut dyn ServerPort, served: usize) -> usize {
+        self.inner.end(port, served)
     }
 
     fn has_late(&self) -> bool {

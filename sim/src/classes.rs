@@ -67,6 +67,8 @@ marks! {
     ValueHit,
     /// A write, or a split, waited until nobody gave out a value that was kept.
     Closing,
+    /// A writer, or a split, that waited for those who keep values instead of their leases.
+    Recall,
     /// A server found its tables on its disk.
     Recovered,
     /// A server died between a write to its log and what follows from that.

@@ -173,10 +173,12 @@ pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
                     openings = 0;
                 }
                 plan.journal.mark(Mark::OtherEpoch, u64::from(client.store.session.epoch() != epoch));
-                let Counters { sibling_steps, fallbacks, value_hits, closings, .. } = client.counters();
+                let Counters { sibling_steps, fallbacks, value_hits, closings, recalls, .. } =
+                    client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
                 plan.journal.mark(Mark::ValueHit, value_hits);
                 plan.journal.mark(Mark::Closing, closings);
+                plan.journal.mark(Mark::Recall, recalls);
                 match stop {
                     Stop::Done => return 0,
                     Stop::Gone => {
@@ -268,6 +270,7 @@ impl<C: Cluster> Plan<C> {
             if !are_kept {
                 self.journal.complain("no values are kept".to_owned());
             }
+            self.start_keepers(&table)?;
         }
         Ok(table)
     }

@@ -13,6 +13,7 @@ mod client;
 mod cluster;
 mod hidden_tear;
 mod journal;
+mod keepers;
 mod kept;
 mod linear;
 mod look_back;

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_client::Table;
 
 /// Between the first two looks at what another process is doing; it doubles.
@@ -35,7 +36,11 @@ pub(crate) enum Opened {
 
 /// The programs of a scenario that have started; one that was killed has a successor.
 #[derive(Default)]
-pub(crate) struct Programs(Mutex<Vec<Arc<Program>>>);
+pub(crate) struct Programs {
+    started: Mutex<Vec<Arc<Program>>>,
+    /// No process has work left.
+    are_done: AtomicBool,
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -44,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Programs {
     /// The program that is this group in the simulation; started if need be.
     pub(crate) fn get(&self, group: usize) -> Arc<Program> {
-        let mut programs = lock(&self.0);
+        let mut programs = lock(&self.started);
         if let Some(program) = programs.iter().find(|program| program.group == group) {
             return Arc::clone(program);
         }
@@ -55,16 +60,27 @@ impl Programs {
 
     /// Forgets a program: its connection ends with the last of its sessions.
     pub(crate) fn leave(&self, group: usize) {
-        let mut programs = lock(&self.0);
+        let mut programs = lock(&self.started);
         let known = programs.iter().position(|program| program.group == group);
         let left = known.map(|index| programs.swap_remove(index));
         drop(programs);
         drop(left);
     }
 
+    /// Notes that no process has work left.
+    pub(crate) fn end_work(&self) {
+        // Relaxed, here and below: all of it happens on one thread.
+        self.are_done.store(true, Ordering::Relaxed);
+    }
+
+    /// True until then.
+    pub(crate) fn have_work(&self) -> bool {
+        !self.are_done.load(Ordering::Relaxed)
+    }
+
     /// Closes every program's connection.
     pub(crate) fn close(&self) {
-        let programs = std::mem::take(&mut *lock(&self.0));
+        let programs = std::mem::take(&mut *lock(&self.started));
         drop(programs);
     }
 }

@@ -399,7 +399,9 @@ pub(crate) fn start<C: Cluster>(plan: Plan<C>, programs: usize, left: &Arc<Atomi
             start(Plan { group, operations, seed, ..plan }, programs, &left);
         } else {
             // Relaxed: all of it happens on one thread.
-            left.fetch_sub(1, Ordering::Relaxed);
+            if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                plan.programs.end_work();
+            }
         }
     });
 }

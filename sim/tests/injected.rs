@@ -170,6 +170,9 @@ found! {
     a_slot_shared_at_the_tail_alone: SharedAtTail in "hashed-cached" within 500;
     a_kept_value_given_out_behind_its_lease: LeaseOutlived in "hashed-cached" within 200;
     a_split_that_waits_for_no_lease: SealedUnawaited in "hashed-cached" within 2_000;
+    who_says_to_have_let_go_before_it_has: LetGoLater in "hashed-cached" within 2_000;
+    one_who_keeps_values_forgotten: KeeperForgotten in "hashed-cached" within 4_000;
+    a_recall_answered_by_the_first: RecallAnsweredEarly in "hashed-cached" within 2_000;
     an_object_freed_too_early: FreedBeforeReplaced in "hashed-stalls" within 10_000;
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 8_000;

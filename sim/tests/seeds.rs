@@ -99,8 +99,11 @@ fn assert_passes(scenario: &Scenario) {
 #[test]
 fn kept_values_are_given_out_and_closed() {
     let coverage = coverage_of_twins("hashed-cached");
-    let [hits, closings] = [Mark::ValueHit, Mark::Closing].map(|mark| coverage.seen(mark));
+    let [hits, closings, recalls] =
+        [Mark::ValueHit, Mark::Closing, Mark::Recall].map(|mark| coverage.seen(mark));
+    println!("{hits} hits, {closings} closings, {recalls} recalls");
     assert!(hits > 500 && closings > 200, "{hits} hits, {closings} closings");
+    assert!(recalls > 50 && closings - recalls > 50, "{closings} closings, {recalls} of them recalls");
 }
 
 /// A node was not reached. What was posted to the others stayed in their batches, which were full then.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
+use farsight_base::clock::Clock;
 use farsight_fabric::FabricError;
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableDefinition, TableId, TableInfo};
@@ -15,6 +16,7 @@ use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableDefinitio
 use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::bulk_load::BulkLoad;
+use crate::engine::AwaitRecalls;
 use crate::server_time::ServerTime;
 
 /// A table to be made.
@@ -192,6 +194,15 @@ pub(crate) trait OpenTable: Send + Sync {
 
     /// As [`Sharing::set_value_cache`](crate::Sharing::set_value_cache).
     fn set_value_cache(&self, cache: ValueCache) -> bool;
+
+    /// As [`Sharing::recalls`](crate::Sharing::recalls).
+    ///
+    /// # Errors
+    /// As there.
+    fn recalls(&self, node: usize) -> Result<Option<Box<dyn AwaitRecalls>>, CatalogueError>;
+
+    /// A clock for what its users wait for.
+    fn clock(&self) -> Arc<dyn Clock>;
 
     /// Queue pairs and an engine for one session.
     ///

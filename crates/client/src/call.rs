@@ -4,7 +4,7 @@ use farsight_fabric::lane::{Lane, STALL_TIMEOUT};
 use farsight_fabric::{FabricError, QueuePair};
 
 /// The slot of a call that is sent first and awaited later.
-const SENT_SLOT: usize = 0;
+pub(crate) const SENT_SLOT: usize = 0;
 
 /// Sends `request` over `queue` and waits for its answer in `reply`, which it replaces. The wait is bounded
 /// by the lane's stall timeout.

@@ -11,6 +11,7 @@ mod x_store;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
@@ -125,6 +126,19 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
         false
     }
 
+    /// What one node tells who keeps values; `None` if there is no such node, or nothing is kept of such a
+    /// table.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    fn recalls(
+        &self,
+        _table: &OpenedTable<'_, C>,
+        _node: usize,
+    ) -> Result<Option<Box<dyn AwaitRecalls>>, CatalogueError> {
+        Ok(None)
+    }
+
     /// Queue pairs and an engine for one session.
     ///
     /// # Errors
@@ -152,6 +166,15 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
     fn training(&self, _table: &OpenedTable<'_, C>) -> Result<Option<Box<dyn Training>>, CatalogueError> {
         Ok(None)
     }
+}
+
+/// What a node tells who keeps values: which of them count no more.
+pub trait AwaitRecalls: Send {
+    /// Waits for that for so long, and lets go of them. False: there was nothing.
+    ///
+    /// # Errors
+    /// [`CatalogueError`]; then nothing more is heard this way.
+    fn attend(&mut self, within: Duration) -> Result<bool, CatalogueError>;
 }
 
 /// A table in one epoch of each of its nodes, to be worked with.

@@ -11,6 +11,8 @@ farsight_base::bugs! {
     OTHER_EPOCH_SERVED = "OtherEpochServed";
     /// A session sends writes again whose answers are lost.
     WRITE_REPEATED = "WriteRepeated";
+    /// Who keeps values says that it has let go of some before it has.
+    LET_GO_LATER = "LetGoLater";
     /// A new node is taken in before it has the last piece of a table.
     TAKEN_IN_UNWHOLE = "TakenInUnwhole";
 }

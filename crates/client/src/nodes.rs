@@ -190,6 +190,11 @@ impl<C: Connection> Nodes<C> {
         &self.all[node].connection
     }
 
+    /// The same, for who outlives these nodes.
+    pub(crate) fn shared_connection(&self, node: usize) -> Arc<C> {
+        Arc::clone(&self.all[node].connection)
+    }
+
     pub(crate) fn peer(&self, node: usize) -> &str {
         self.connection(node).peer()
     }

@@ -9,7 +9,7 @@
 //! needs the server tries to connect, with pauses that grow; calls after that try once each. So nobody waits
 //! longer than that for a server that stays away, and the first call after its return finds it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     cache_bytes: Mutex<HashMap<String, u64>>,
     /// What may be kept of tables' values, likewise.
     value_caches: Mutex<HashMap<String, ValueCache>>,
+    /// The tables for which somebody hears what nodes recall.
+    keeping: Mutex<HashSet<String>>,
 }
 
 /// What is known of the server's absence.
@@ -125,6 +127,7 @@ impl Shared {
             outage: Mutex::default(),
             cache_bytes: Mutex::default(),
             value_caches: Mutex::default(),
+            keeping: Mutex::default(),
         }
     }
 
@@ -140,6 +143,11 @@ impl Shared {
 
     pub(crate) fn keep_value_cache(&self, table: &str, cache: ValueCache) {
         lock(&self.value_caches).insert(table.to_owned(), cache);
+    }
+
+    /// True for the first who is to hear what nodes recall of this table.
+    pub(crate) fn begin_keeping(&self, table: &str) -> bool {
+        lock(&self.keeping).insert(table.to_owned())
     }
 
     pub(crate) fn keep_cache_bytes(&self, table: &str, bytes: u64) {

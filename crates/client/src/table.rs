@@ -9,6 +9,7 @@ use farsight_protocol::{ErrorCode, TableInfo, ValueKind};
 use crate::attached::Working;
 use crate::backend::{Backend, OpenTable};
 use crate::fixed_session::FixedSession;
+use crate::keeper::Keeper;
 use crate::reconnect::Shared;
 use crate::session::Session;
 use crate::{BulkLoad, CatalogueError, OpenError};
@@ -91,8 +92,9 @@ impl Table {
 
     /// Says what this process may keep of the table's values from now on, also in later epochs of the peers.
     /// At first that is nothing. What is kept is coherent: a GET that it answers has no other answer than one
-    /// that asks the peers. A write of a value that any process keeps takes some ten milliseconds more. A
-    /// table that was dropped, or whose name leads elsewhere, may be read for eight milliseconds more.
+    /// that asks the peers. A write of a value that any process keeps takes some ten milliseconds more,
+    /// unless those who keep values answer earlier ([`Table::keepers`]). A table that was dropped, or whose
+    /// name leads elsewhere, may be read for eight milliseconds more.
     ///
     /// False if nothing of this table is kept, whatever is said: values of FlexKV's tables alone are.
     ///
@@ -101,6 +103,22 @@ impl Table {
     pub fn set_value_cache(&self, cache: ValueCache) -> Result<bool, OpenError> {
         self.shared.keep_value_cache(self.name(), cache);
         self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_value_cache(cache)))
+    }
+
+    /// What hears, of each node, which of the values that this process keeps count no more. Each is to be run
+    /// by a thread of its own, for as long as the table is used. Without them writers wait for values that
+    /// this process keeps until its leases are over. Empty if they were handed out before.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn keepers(&self) -> Result<Vec<Keeper>, OpenError> {
+        let clock = self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.clock()))?;
+        if !self.shared.begin_keeping(self.name()) {
+            return Ok(Vec::new());
+        }
+        let nodes = self.info().place.epochs.len();
+        let keeper = |node| Keeper::new(Arc::downgrade(&self.shared), self.name(), node, Arc::clone(&clock));
+        Ok((0..nodes).map(keeper).collect())
     }
 
     /// A session on this table for one thread, with queue pairs of its own.

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use farsight_base::report::report;
 use farsight_client::{Access, CacheStats, EngineKind, OpenError, ValueCache};
 use farsight_protocol::{TableInfo, ValueKind};
 
@@ -13,6 +14,9 @@ pub struct Table<K: ?Sized> {
     inner: farsight_client::Table,
     key: PhantomData<fn(&K)>,
 }
+
+/// The name of the threads that hear which kept values count no more, one a node.
+const KEEPER_THREAD: &str = "farsight-keeper";
 
 /// How a session works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,15 +99,24 @@ impl<K: KeyType + ?Sized> Table<K> {
 
     /// Says what this process may keep of the table's values from now on. At first that is nothing. What is
     /// kept is coherent: a GET that it answers has no other answer than one that asks the peers. A write of a
-    /// value that any process keeps takes some ten milliseconds more. A table that was dropped, or whose name
-    /// leads elsewhere, may be read for eight milliseconds more.
+    /// value that any process keeps waits for all who keep values of the table: a call or two, and ten
+    /// milliseconds if one does not answer. This starts threads that answer, one a node. A table that was
+    /// dropped, or whose name leads elsewhere, may be read for eight milliseconds more.
     ///
     /// False if nothing of this table is kept, whatever is said: values of FlexKV's tables alone are.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn set_value_cache(&self, cache: ValueCache) -> Result<bool, OpenError> {
-        self.inner.set_value_cache(cache)
+        let are_kept = self.inner.set_value_cache(cache)?;
+        for keeper in if are_kept { self.inner.keepers()? } else { Vec::new() } {
+            let thread = std::thread::Builder::new().name(KEEPER_THREAD.to_owned());
+            // Without it, writers wait until leases are over.
+            if let Err(error) = thread.spawn(move || keeper.run(|| true)) {
+                report(format_args!("starting the thread {KEEPER_THREAD:?}: {error}"));
+            }
+        }
+        Ok(are_kept)
     }
 
     /// A session for one thread.

@@ -118,6 +118,11 @@ impl FlexSession {
         }
         self.count(|counters| counters.gets += keys.len() as u64);
         let until = self.believed_until(queues[0].now())?;
+        if self.values.store().is_some() && !self.values.is_known() {
+            // Before any lease is trusted.
+            self.calls.keep_values().map_err(FlexError::of_call)?;
+            self.values.set_known();
+        }
         let mut answering = Answering { answers, fixed_bytes, store: self.values.store() };
         let mut staged = self.buffers.staged.lend();
         for (number, keys) in keys.chunks(GETS).enumerate() {

@@ -372,7 +372,7 @@ impl FlexSession {
 pub(crate) mod tests {
     use farsight_base::RegionId;
     use farsight_base::sync::{AtomicBool, Ordering};
-    use farsight_protocol::{ComputeNode, Fenced, KeyKind, ObjectGrant, ObjectMemory, SplitGrant};
+    use farsight_protocol::{ComputeNode, Fenced, KeyKind, ObjectGrant, ObjectMemory, Recalled, SplitGrant};
 
     use super::*;
     use crate::{CallResult, FlexNode};
@@ -388,6 +388,12 @@ pub(crate) mod tests {
         fn renew(&self, _: MonotonicNs) -> CallResult<MonotonicNs> {
             // Relaxed: one thread.
             if self.0.load(Ordering::Relaxed) { Ok(UNTIL) } else { Err(FabricError::Forked.into()) }
+        }
+        fn keep_values(&self) -> CallResult<()> {
+            unreachable!("nothing is kept")
+        }
+        fn write_recall(&self, _: Recalled, _: &mut Vec<u8>) {
+            unreachable!("nothing is written")
         }
         fn exchange(
             &self,

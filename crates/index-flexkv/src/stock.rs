@@ -14,7 +14,8 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_layout::hash_index::OBJECT_LINES_MAX;
 use farsight_protocol::{
-    ComputeNode, ErrorCode, Fenced, ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, ServerError, SplitGrant,
+    ComputeNode, ErrorCode, Fenced, ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, Recalled, ServerError,
+    SplitGrant,
 };
 
 use crate::{FlexError, FlexTable};
@@ -58,6 +59,15 @@ pub trait ObjectCalls: Send + Sync {
     /// # Errors
     /// The call's.
     fn unix_ms(&self) -> CallResult<u64>;
+
+    /// Tells all nodes that this compute node keeps values of the table.
+    ///
+    /// # Errors
+    /// The call's.
+    fn keep_values(&self) -> CallResult<()>;
+
+    /// Writes the request into `frame` that has all others let go of values that they keep.
+    fn write_recall(&self, recalled: Recalled, frame: &mut Vec<u8>);
 
     /// Tells the head of a shard, a node, that all replicas have what the head had when it requested that
     /// under this number.

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a kept value was its key's when its slot was READ, and the slot was shared. Beside it stands a
 //! number that its partition's counter had reached before that READ. It is given out at a moment at which the
-//! lease on its shard holds, if the lease's READ found the counter at that number. Nobody has replaced or
-//! removed it by then: [`crate::closing`] says why.
+//! lease on its shard holds, if the counter is not known to have reached more. Nobody has replaced or removed
+//! it by then: [`crate::closing`] says why.
 //!
 //! Leases and values are of all sessions of the compute node, whose queue pairs have one clock.
 //!
@@ -22,7 +22,7 @@ use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_index::ValueCache;
 use farsight_layout::hash_index::{CLOSINGS, KeyHash};
-use farsight_protocol::ValueKind;
+use farsight_protocol::{Recalled, ValueKind};
 
 #[cfg(injected)]
 use crate::injected;
@@ -49,6 +49,8 @@ pub struct Values {
     /// By shard.
     leases: Box<[Lease]>,
     is_on: AtomicBool,
+    /// All nodes know that this compute node keeps values.
+    is_known: AtomicBool,
     store: Mutex<Option<Arc<Store>>>,
     kind: ValueKind,
 }
@@ -98,7 +100,8 @@ impl Values {
     /// Nothing of a table with such values in so many shards.
     pub(crate) fn new(shards: usize, kind: ValueKind) -> Self {
         let leases = (0..shards).map(|_| Lease::default()).collect();
-        Self { leases, is_on: AtomicBool::new(false), store: Mutex::new(None), kind }
+        let (is_on, is_known) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { leases, is_on, is_known, store: Mutex::new(None), kind }
     }
 
     /// Says what may be kept. What was is forgotten, if that is something else. Fewer bytes than a set takes
@@ -122,6 +125,29 @@ impl Values {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.store().map_or(0, |store| store.memory_bytes())
+    }
+
+    /// True once all nodes know that this compute node keeps values.
+    pub(crate) fn is_known(&self) -> bool {
+        // Acquire: the READs of leases are posted behind the answers. Partner: the Release in `set_known`.
+        self.is_known.load(Ordering::Acquire)
+    }
+
+    /// Notes that.
+    pub(crate) fn set_known(&self) {
+        // Release: as said there.
+        self.is_known.store(true, Ordering::Release);
+    }
+
+    /// Lets go of values that are recalled: no GET that begins from now on is answered by one of them.
+    pub fn let_go(&self, recalls: &[Recalled]) {
+        for Recalled { shard, counter, closings } in recalls {
+            let (shard, counter) = (usize::from(*shard), usize::from(*counter));
+            // There is no lease on any other.
+            if let Some(lease) = self.leases.get(shard).filter(|_| counter < CLOSINGS) {
+                lease.raise(counter, *closings);
+            }
+        }
     }
 
     /// Where values are kept, if they are.
@@ -166,6 +192,13 @@ impl<const COUNTERS: usize> Lease<COUNTERS> {
         // Relaxed: any number that it ever had is right where a value begins to be kept. Where one is given
         // out, `holds` orders this.
         self.closings[counter].load(Ordering::Relaxed)
+    }
+
+    /// Learns that a counter has reached so much. What was noted below that is not given out any more.
+    pub(crate) fn raise(&self, counter: usize, closings: u64) {
+        // Relaxed: what makes a GET begin behind the write that recalls this makes it see this, too. It comes
+        // by the call that says so, and by the write's answer.
+        self.closings[counter].fetch_max(closings, Ordering::Relaxed);
     }
 
     /// Takes what a READ of all counters found that was posted after `now`.

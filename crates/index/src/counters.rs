@@ -27,6 +27,8 @@ pub struct Counters {
     pub value_hits: u64,
     /// Writes, and splits, that waited until nobody gave out a value that was kept.
     pub closings: u64,
+    /// Of those, the ones that waited for who keeps values, and not until all leases were over.
+    pub recalls: u64,
 }
 
 impl AddAssign for Counters {
@@ -42,5 +44,6 @@ impl AddAssign for Counters {
         self.address_hits += other.address_hits;
         self.value_hits += other.value_hits;
         self.closings += other.closings;
+        self.recalls += other.recalls;
     }
 }

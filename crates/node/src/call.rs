@@ -7,6 +7,7 @@
 
 mod control;
 mod pool;
+mod recalls;
 mod taking_in;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,7 +72,9 @@ impl Calls {
             Request::Control(body) if self.begins_logged_author(body) => {
                 return Ok((0, self.begin_logged_author(client, ticket, answer)));
             }
-            Request::Control(body) => return Ok((self.control(client, body, answer)?, Answer::Now)),
+            Request::Control(body) => {
+                return Ok((0, self.control_now_or_later((client, ticket), body, answer)?));
+            }
             Request::Replace { .. } => {
                 let text = "this is a memory node: compute nodes that serve replace values for others";
                 return Err(ServerError::new(ErrorCode::BadRequest, text));

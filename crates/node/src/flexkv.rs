@@ -8,9 +8,11 @@
 mod balance;
 mod ended;
 mod head;
+mod keepers;
 mod objects;
 mod places;
 mod proxies;
+mod recalls;
 mod section;
 mod settling;
 mod splits;
@@ -32,13 +34,14 @@ use farsight_protocol::{
     SplitGrant, ValueKind,
 };
 
-use crate::BackgroundState;
 use crate::compute_nodes::Connected;
 use crate::deadline_pass::{DeadlinePass, SeenPiece};
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
+use crate::{BackgroundState, LateReply};
 use head::{HeadStats, ShardHead};
+use keepers::Keepers;
 use proxies::Proxies;
 use section::Section;
 use splits::Splits;
@@ -66,6 +69,8 @@ pub struct FlexTable {
     proxies: Mutex<Proxies>,
     /// The clock by which pairs end, if they have deadlines.
     unix_time: Option<Arc<dyn UnixTime>>,
+    /// Who keeps values that are read here.
+    keepers: Mutex<Keepers<LateReply>>,
 }
 
 impl FlexTable {
@@ -93,6 +98,7 @@ impl FlexTable {
             heads: RwLock::default(),
             proxies: Mutex::default(),
             unix_time: new.unix_time(),
+            keepers: Mutex::default(),
         };
         let section = table.replicas - 1;
         let (index, objects) = (table.section(&table.index, section), table.section(&table.objects, section));
@@ -262,6 +268,7 @@ fn sum(one: HeadStats, other: HeadStats) -> HeadStats {
         resting_units: index.resting_units + other_index.resting_units,
         used_units: index.used_units + other_index.used_units,
         units: index.units + other_index.units,
+        ..index
     };
     let blocks = BlockSpaceStats {
         live_bytes: blocks.live_bytes + other_blocks.live_bytes,
@@ -332,7 +339,8 @@ impl BackgroundWork for Sweep {
         let look = |time: &Arc<dyn UnixTime>| {
             pass.step(now, processor_time, || Self::look_for_past(&heads, piece, time.now_ms()))
         };
-        let again_at = table.unix_time.as_ref().map(look);
+        let looks_at = table.unix_time.as_ref().map(look);
+        let again_at = looks_at.into_iter().chain(table.look_at_keepers(now)).min();
         if are_working > 0 { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }
@@ -359,8 +367,9 @@ impl HostedTable for FlexTable {
 
     fn stats(&self, _: MonotonicNs) -> HostedStats {
         let of_heads: Vec<_> = self.heads().iter().map(|(_, head)| head.stats()).collect();
-        let (hash_index, used, blocks) =
+        let (mut hash_index, used, blocks) =
             of_heads.into_iter().reduce(sum).expect("a node is the head of a shard");
+        self.keepers().count_in(&mut hash_index);
         HostedStats {
             leaves: SpaceStats {
                 capacity: (self.index.words().len() / WORDS_PER_LINE) as u64,
@@ -377,6 +386,7 @@ impl HostedTable for FlexTable {
 
     fn end(&self, owner: ComputeNode) {
         self.proxies().end(owner);
+        self.end_keeper(owner);
         for (_, head) in self.heads().clone() {
             head.end(owner);
         }

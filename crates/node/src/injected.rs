@@ -47,6 +47,10 @@ farsight_base::bugs! {
     GENERATION_KEPT = "GenerationKept";
     /// A node lets compute nodes in that go by the list of nodes from before a new one was taken in.
     OLD_LIST_LET_IN = "OldListLetIn";
+    /// A recall is answered when the first one has let go who keeps values.
+    RECALL_ANSWERED_EARLY = "RecallAnsweredEarly";
+    /// Who has ended at a node is taken to give nothing out that it kept.
+    KEEPER_FORGOTTEN = "KeeperForgotten";
     /// A new node takes what an attempt brings that was left.
     LEFT_ATTEMPT_HEARD = "LeftAttemptHeard";
 }

@@ -7,7 +7,7 @@ use crate::request::decode_whole;
 use crate::{
     Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
     ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace,
-    ProxyOffer, ServerError, Space, TableId, TableLayout, TakeIn,
+    ProxyOffer, Recalled, ServerError, Space, TableId, TableLayout, TakeIn,
 };
 
 /// Requests in postcard.
@@ -258,6 +258,29 @@ pub enum ControlRequest {
     Proxies {
         /// The table.
         table: TableId,
+    },
+    /// This connection's compute node keeps values of the table, or is about to: it trusts no lease on this
+    /// node's keys that began before the answer. Answered by nothing.
+    KeepValues {
+        /// The table.
+        table: TableId,
+    },
+    /// Has this connection's compute node told what is recalled, and says what it has let go of. Answered
+    /// [later](crate::Recalls), once there is something; not while there is nothing.
+    AwaitRecalls {
+        /// The table.
+        table: TableId,
+        /// It gives nothing out any more that recalls up to this one's number are of. Zero: none yet.
+        let_go: u64,
+    },
+    /// Has all others who keep values of the table give none out that were noted when a counter of closings
+    /// was below this. This compute node gives none out itself. Answered later by a `bool`: true if nobody
+    /// does any more, false if somebody may until its leases are over.
+    Recall {
+        /// The table.
+        table: TableId,
+        /// Which counter.
+        recalled: Recalled,
     },
     /// A step of taking a new node in, in place of a lost one.
     TakeIn(TakeIn),

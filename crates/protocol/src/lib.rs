@@ -24,6 +24,7 @@ mod operand;
 mod outcome;
 mod pool;
 mod proxies;
+mod recalls;
 mod replace_entries;
 mod reply;
 mod request;
@@ -50,6 +51,7 @@ pub use pool::{
     Space, SplitGrant,
 };
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer};
+pub use recalls::{RECALLS_MAX, Recalled, Recalls};
 pub use replace_entries::{ReplaceEntries, ReplaceEntry};
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,

@@ -193,6 +193,14 @@ pub struct HashIndexStats {
     pub used_units: u32,
     /// Units that there are.
     pub units: u32,
+    /// Compute nodes that keep values which are read at this node.
+    pub keepers: u32,
+    /// Writes, and splits, that recalled what they keep.
+    pub recalls: u64,
+    /// Of those, the ones that had to wait until all leases were over.
+    pub unheard_recalls: u64,
+    /// Microseconds that the others waited, all together.
+    pub recalls_waited_us: u64,
 }
 
 impl HashIndexStats {

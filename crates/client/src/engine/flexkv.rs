@@ -1,5 +1,6 @@
 //! FlexKV: what its sessions share, and what it asks of the nodes' processors.
 
+mod keeper;
 mod proxies;
 
 use std::sync::Arc;
@@ -13,16 +14,17 @@ use farsight_index_flexkv::{
     Values,
 };
 use farsight_protocol::{
-    ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, Space, SplitGrant, TableId, TableInfo,
-    TableLayout,
+    ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, Recalled, Request, Space, SplitGrant,
+    TableId, TableInfo, TableLayout,
 };
 use serde::de::DeserializeOwned;
 
 use super::rolex::call_error;
-use super::{Attachment, ClientEngine, OpenedTable, Sharing};
+use super::{Attachment, AwaitRecalls, ClientEngine, OpenedTable, Sharing};
 use crate::CatalogueError;
 use crate::bulk_load::Load;
 use crate::nodes::{Known, Nodes};
+use keeper::NodeRecalls;
 use proxies::{KnownProxies, SessionProxies};
 
 /// What this compute node has in hand of the table, and what it remembers.
@@ -119,6 +121,20 @@ impl<C: Connection> Sharing<C> for SharedStock<C> {
         true
     }
 
+    fn recalls(
+        &self,
+        table: &OpenedTable<'_, C>,
+        node: usize,
+    ) -> Result<Option<Box<dyn AwaitRecalls>>, CatalogueError> {
+        if node >= table.nodes.count() {
+            return Ok(None);
+        }
+        // The node knows this compute node by then.
+        table.nodes.locks()?;
+        let values = Arc::clone(&self.values);
+        Ok(Some(Box::new(NodeRecalls::new(table.nodes, node, table.info().id, values)?)))
+    }
+
     fn set_cache_bytes(&self, bytes: u64, _: &TableInfo) -> Result<bool, CatalogueError> {
         self.addresses.set_bytes(bytes);
         Ok(true)
@@ -170,6 +186,15 @@ impl<C: Connection> ObjectCalls for NodeCalls<C> {
     fn unix_ms(&self) -> CallResult<u64> {
         let time = self.nodes.time().map_err(|error| call_error(self.nodes.of_view(error)))?;
         Ok(time.now_ms(Instant::now()))
+    }
+
+    fn keep_values(&self) -> CallResult<()> {
+        let request = ControlRequest::KeepValues { table: self.table };
+        (0..self.nodes.count()).try_for_each(|node| self.ask(node, &request))
+    }
+
+    fn write_recall(&self, recalled: Recalled, frame: &mut Vec<u8>) {
+        Request::control(frame, &ControlRequest::Recall { table: self.table, recalled });
     }
 
     fn settled(&self, (node, shard): (usize, usize), number: u32) -> CallResult<()> {

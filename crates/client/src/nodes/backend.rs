@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::Epoch;
+use farsight_base::clock::Clock;
 use farsight_base::sync::Ordering;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
@@ -17,6 +18,7 @@ use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
 use crate::bulk_load::BulkLoad;
+use crate::engine::AwaitRecalls;
 use crate::engine::OpenedTable;
 use crate::server_time::ServerTime;
 
@@ -203,6 +205,14 @@ impl<C: Connection> OpenTable for NodesTable<C> {
 
     fn set_value_cache(&self, cache: ValueCache) -> bool {
         self.known.sharing.set_value_cache(cache)
+    }
+
+    fn recalls(&self, node: usize) -> Result<Option<Box<dyn AwaitRecalls>>, CatalogueError> {
+        self.known.sharing.recalls(&self.opened(), node)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.nodes.connection(0).clock()
     }
 
     fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {

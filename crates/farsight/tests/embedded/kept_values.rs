@@ -1,6 +1,6 @@
 //! Values that processes keep, of tables of FlexKV.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farsight::{
     Client, ConnectOptions, EngineKind, Meters, Options, Server, ServerBuilder, Session, Table, TableOptions,
@@ -12,6 +12,8 @@ use tempfile::TempDir;
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Attempts to be quicker than a lease, on a machine that is busy.
 const ATTEMPTS: u64 = 2_000;
+/// Writes of a kept value of which one at least is to be quicker than a lease.
+const RECALLS_TRIED: u64 = 50;
 const CACHE: ValueCache = ValueCache { bytes: 1 << 20, reads_a_write: 0 };
 
 /// Memory nodes, at addresses of one fabric.
@@ -115,6 +117,29 @@ fn a_kept_value_costs_no_verb_and_is_gone_when_a_write_is_answered() {
             writer.remove(own).unwrap();
             assert_eq!(writer.counters().closings, closings, "a key that nobody read");
         }
+    });
+}
+
+#[test]
+fn writers_wait_for_those_who_keep_values_and_not_for_their_leases() {
+    on_each(|cluster, _| {
+        let [mut one, mut other] = [(); 2].map(|()| cluster.session(Some(CACHE)));
+        let mut writer = cluster.session(None);
+        writer.put(1, &0_u64.to_le_bytes()).unwrap();
+        let mut quickest = Duration::MAX;
+        for turn in 0..RECALLS_TRIED {
+            get_kept(&mut one, 1, turn);
+            get_kept(&mut other, 1, turn);
+            let (before, began) = ((writer.counters(), writer.meters().calls), Instant::now());
+            writer.put(1, &(turn + 1).to_le_bytes()).unwrap();
+            if writer.counters().recalls > before.0.recalls {
+                quickest = quickest.min(began.elapsed());
+                assert!(writer.meters().calls > before.1);
+            }
+            assert_eq!([&mut one, &mut other].map(|session| number(session, 1)), [Some(turn + 1); 2]);
+        }
+        println!("the quickest of {} recalls took {quickest:?}", writer.counters().recalls);
+        assert!(quickest < Duration::from_millis(5), "{quickest:?}");
     });
 }
 

@@ -11,10 +11,9 @@ impl Calls {
     pub(super) fn control(
         &mut self,
         client: ClientId,
-        body: &[u8],
+        request: ControlRequest,
         answer: &mut ReplyWriter<'_>,
-    ) -> Result<u64, ServerError> {
-        let request = ControlRequest::decode(body)?;
+    ) -> Result<(), ServerError> {
         request.check()?;
         let state = &*self.state;
         let tables = &state.tables;
@@ -84,7 +83,7 @@ impl Calls {
             ControlRequest::Meet(lives) => self.durable()?.meet(&lives)?,
             of_a_pool => self.pool(client, of_a_pool, answer)?,
         }
-        Ok(0)
+        Ok(())
     }
 
     fn durable(&self) -> Result<&Durable, ServerError> {

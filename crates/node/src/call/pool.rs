@@ -110,6 +110,9 @@ impl Calls {
             ControlRequest::EndSplit { table, shard, units } => {
                 self.view.get(table)?.objects()?.end_split(shard.into(), owner()?, units)?;
             }
+            ControlRequest::KeepValues { table } => {
+                self.view.get(table)?.objects()?.keep_values(owner()?);
+            }
             ControlRequest::OfferProxy(offer) => {
                 let objects = self.view.get(offer.table)?.objects()?;
                 answer.push_control(&objects.lease_partitions(owner()?, offer, self.now)?);

@@ -193,6 +193,7 @@ impl Splits {
             resting_units: self.unsettled + (self.left.len() + self.resting.len()) as u32,
             used_units: self.fresh - self.free.len() as u32,
             units: self.shape.units(),
+            ..HashIndexStats::default()
         }
     }
 

@@ -94,7 +94,7 @@ fn is_untrained(table: &TableStats) -> bool {
 
 fn index_text(index: &HashIndexStats) -> String {
     format!(
-        "{} partitions, {} subtables after {} splits, depth at most {}\n{:.0} % of {} slots used; {} of {} units, {} rest",
+        "{} partitions, {} subtables after {} splits, depth at most {}\n{:.0} % of {} slots used; {} of {} units, {} rest{}",
         index.partitions,
         index.subtables,
         index.splits,
@@ -103,7 +103,23 @@ fn index_text(index: &HashIndexStats) -> String {
         index.slots,
         index.used_units,
         index.units,
-        index.resting_units
+        index.resting_units,
+        recalls_text(index)
+    )
+}
+
+/// What became of values that compute nodes keep, if any do or did.
+fn recalls_text(index: &HashIndexStats) -> String {
+    if index.keepers == 0 && index.recalls == 0 {
+        return String::new();
+    }
+    let heard = index.recalls.saturating_sub(index.unheard_recalls);
+    format!(
+        "\n{} compute nodes keep values; {} recalls, of {} us on average, and {} that waited for leases",
+        index.keepers,
+        index.recalls,
+        index.recalls_waited_us / heard.max(1),
+        index.unheard_recalls
     )
 }
 
