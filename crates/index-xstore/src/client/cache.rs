@@ -465,19 +465,35 @@ impl CachedModel {
     /// [`CachedModel::locate`] and its page. If it was not fetched, that is counted, and the place is that of
     /// the generation before.
     pub(super) fn locate_or_before(&self, key: u64, refreshes: &mut Refreshes) -> (Place, PageNumber) {
-        let Located { mut place, page, .. } = self.locate(key);
-        if place.is_nowhere() {
-            place = self.place_before(key);
-            self.note_before_used(page);
-            // What a full cache lacks is READ when it is wanted. Its neighbours would drive others out.
-            if !place.is_nowhere() || !self.is_full() {
-                refreshes.count_unfetched(self, page, key);
-            }
+        let (place, page, is_fetched) = self.locate_in_either(key);
+        if !is_fetched {
+            refreshes.count_unfetched(self, page, key);
         }
         (place, page)
     }
 
-    /// [`CachedModel::locate_or_before`] of some keys of a batch whose `places` so far are the top model's,
+    /// [`CachedModel::locate_or_before`] for a GET: what a full cache lacks is READ at once, and its
+    /// neighbours would drive others out.
+    pub(super) fn locate_for_get(&self, key: u64, refreshes: &mut Refreshes) -> Place {
+        let (place, page, is_fetched) = self.locate_in_either(key);
+        if !is_fetched && !(place.is_nowhere() && self.is_full()) {
+            refreshes.count_unfetched(self, page, key);
+        }
+        place
+    }
+
+    /// The place of the sub-model of `key`, or that of the generation before; its page; and if the newest has
+    /// it.
+    fn locate_in_either(&self, key: u64) -> (Place, PageNumber, bool) {
+        let Located { place, page, .. } = self.locate(key);
+        if !place.is_nowhere() {
+            return (place, page, true);
+        }
+        self.note_before_used(page);
+        (self.place_before(key), page, false)
+    }
+
+    /// [`CachedModel::locate_for_get`] of some keys of a batch whose `places` so far are the top model's,
     /// and of what is there a prefetch. Returns those that have no sub-model.
     #[inline(never)]
     pub(super) fn locate_all(
@@ -491,7 +507,7 @@ impl CachedModel {
         self.newest.descend_all(keys, places, below);
         for (index, place) in places.iter_mut().enumerate() {
             if below >> index & 1 == 1 && !place.is_sub_model() {
-                (*place, _) = self.locate_or_before(keys[index], refreshes);
+                *place = self.locate_for_get(keys[index], refreshes);
                 self.prefetch(*place);
                 lacking |= BatchKeys::from(place.is_nowhere()) << index;
             }

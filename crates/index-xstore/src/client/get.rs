@@ -141,7 +141,7 @@ impl XClient {
     #[cold]
     fn leaf_before(&mut self, key: u64) -> LeafNumber {
         let Some(model) = self.model.as_deref() else { return LeafNumber::NONE };
-        let (place, _) = model.locate_or_before(key, &mut self.refreshes);
+        let place = model.locate_for_get(key, &mut self.refreshes);
         model.likeliest(place, key)
     }
 
