@@ -476,7 +476,8 @@ impl CachedModel {
     /// neighbours would drive others out.
     pub(super) fn locate_for_get(&self, key: u64, refreshes: &mut Refreshes) -> Place {
         let (place, page, is_fetched) = self.locate_in_either(key);
-        if !is_fetched && !(place.is_nowhere() && self.is_full()) {
+        let is_read = place.is_nowhere() && self.is_full();
+        if !(is_fetched || is_read) {
             refreshes.count_unfetched(self, page, key);
         }
         place

@@ -340,8 +340,8 @@ impl XClient {
         done
     }
 
-    /// A second round of a batch's steps, for the keys that lie beside the leaf predicted, and for those whose
-    /// sub-models have not been READ yet.
+    /// A second round of a batch's steps, for the keys that lie beside the leaf predicted, and for those
+    /// whose sub-models have not been READ yet.
     #[cold]
     fn read_neighbours<Q: QueuePair>(
         &mut self,

@@ -10,8 +10,7 @@
 //! budget allows, and serves this batch in any case. Where the slots of a generation are, the root line says;
 //! a session READs it once a generation, and when a number has no slot or a record is none.
 //!
-//! Bounds: a key is given up when a record was none twice, or after [`ROUNDS_MAX`] rounds. The server looks
-//! it up then.
+//! Bounds: a key is left to the server when a record was none twice, or after [`ROUNDS_MAX`] rounds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -46,38 +45,38 @@ pub(super) struct Published {
     root: PublishedRoot,
     /// A generation newer than the model's that a record or root was of; zero: none.
     newer: u64,
-    searches: Vec<Search>,
+    searches: Vec<Descent>,
     /// What was READ for the keys at hand, by number.
-    parts: BTreeMap<u32, Part>,
+    parts: BTreeMap<u32, ReadPart>,
     /// READs of this round: of which number, and where it stands.
     wanted: Vec<(u32, Range<u64>)>,
     room: Vec<Line>,
 }
 
 /// A key on its way to its sub-model.
-struct Search {
+struct Descent {
     key: u64,
     number: u32,
     /// Where the record of `number` stands, if not in its slot.
     elsewhere: Option<Range<u64>>,
     faults: u8,
-    state: SearchState,
+    state: DescentState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum SearchState {
+enum DescentState {
     UnderWay,
     Found,
-    GivenUp,
+    Failed,
 }
 
 /// What a number stands for.
-enum Part {
+enum ReadPart {
     SubModel(Box<[AtomicU64]>),
     Branch { boundaries: Vec<u64>, children: Vec<u32> },
 }
 
-impl Part {
+impl ReadPart {
     fn of_branch(sent: &SentBranch<'_>) -> Self {
         Self::Branch { boundaries: sent.boundaries.iter().collect(), children: sent.children().collect() }
     }
@@ -112,7 +111,7 @@ impl Published {
         self.lines > 0
     }
 
-    /// True if sub-models were READ for the keys at hand, or given up.
+    /// True if sub-models were READ for the keys at hand, or could not be.
     #[inline]
     pub(super) fn is_in_use(&self) -> bool {
         !self.searches.is_empty()
@@ -131,10 +130,10 @@ impl Published {
     pub(super) fn route<'a>(&'a self, model: &'a CachedModel, key: u64) -> Option<Route<'a>> {
         let index = self.searches.binary_search_by_key(&key, |search| search.key).ok()?;
         let search = &self.searches[index];
-        if search.state != SearchState::Found {
+        if search.state != DescentState::Found {
             return None;
         }
-        let Part::SubModel(words) = self.parts.get(&search.number)? else { return None };
+        let ReadPart::SubModel(words) = self.parts.get(&search.number)? else { return None };
         let generation = model.newest();
         let sub_model = CachedSubModel::in_lines(words, generation.region_leaves())?;
         Some(Route::of(generation, sub_model, key))
@@ -147,7 +146,7 @@ impl Published {
     }
 
     /// What the search at `index` wants next; `None` if it ends.
-    fn next_place(&self, search: &Search) -> Option<Range<u64>> {
+    fn next_place(&self, search: &Descent) -> Option<Range<u64>> {
         let slot = || self.bounded(self.root.slot(search.number)?, PUBLISHED_SLOT_LINES);
         search.elsewhere.clone().or_else(slot)
     }
@@ -155,15 +154,15 @@ impl Published {
     /// Takes searches as far as what was READ already leads; those that need more are left under way.
     fn advance(&mut self) {
         let Self { searches, parts, .. } = self;
-        for search in searches.iter_mut().filter(|search| search.state == SearchState::UnderWay) {
+        for search in searches.iter_mut().filter(|search| search.state == DescentState::UnderWay) {
             for _ in 0..=BRANCH_LEVELS_MAX {
                 match parts.get(&search.number) {
                     None => break,
-                    Some(Part::SubModel(_)) => {
-                        search.state = SearchState::Found;
+                    Some(ReadPart::SubModel(_)) => {
+                        search.state = DescentState::Found;
                         break;
                     }
-                    Some(Part::Branch { boundaries, children }) => {
+                    Some(ReadPart::Branch { boundaries, children }) => {
                         let index = boundaries.partition_point(|boundary| *boundary <= search.key);
                         // A branch has a child more than boundaries.
                         search.number = children[index];
@@ -177,18 +176,18 @@ impl Published {
     /// The record of `number` was none: those that want it look once more, in its slot.
     fn note_fault(&mut self, number: u32) {
         for search in &mut self.searches {
-            if search.state == SearchState::UnderWay && search.number == number {
+            if search.state == DescentState::UnderWay && search.number == number {
                 search.elsewhere = None;
                 search.faults += 1;
                 if search.faults >= FAULTS_MAX {
-                    search.state = SearchState::GivenUp;
+                    search.state = DescentState::Failed;
                 }
             }
         }
     }
 
-    fn under_way(&self) -> impl Iterator<Item = &Search> {
-        self.searches.iter().filter(|search| search.state == SearchState::UnderWay)
+    fn under_way(&self) -> impl Iterator<Item = &Descent> {
+        self.searches.iter().filter(|search| search.state == DescentState::UnderWay)
     }
 
     fn address(&self, line: u64) -> RemoteAddress {
@@ -214,12 +213,12 @@ impl XClient {
         if !self.published.is_there() {
             return Ok(());
         }
-        let search = |key| Search {
+        let search = |key| Descent {
             key,
             number: model.locate(key).number,
             elsewhere: None,
             faults: 0,
-            state: SearchState::UnderWay,
+            state: DescentState::UnderWay,
         };
         self.published.searches.extend(keys.map(search));
         // In their order keys of one sub-model are neighbours.
@@ -241,8 +240,8 @@ impl XClient {
             self.read_round(queue, model)?;
         }
         for search in &mut self.published.searches {
-            if search.state == SearchState::UnderWay {
-                search.state = SearchState::GivenUp;
+            if search.state == DescentState::UnderWay {
+                search.state = DescentState::Failed;
             }
         }
         Ok(())
@@ -275,7 +274,7 @@ impl XClient {
         for index in 0..self.published.searches.len() {
             let search = &self.published.searches[index];
             let is_there = wanted.last().is_some_and(|(number, _)| *number == search.number);
-            if search.state != SearchState::UnderWay || is_there {
+            if search.state != DescentState::UnderWay || is_there {
                 continue;
             }
             let number = search.number;
@@ -336,7 +335,7 @@ impl XClient {
             Ok(PublishedRecord::Part(part)) => part,
             Ok(PublishedRecord::Elsewhere { first_line, lines }) => {
                 let place = self.published.bounded(first_line.into(), lines as usize);
-                let is_new = |search: &Search| search.number == number && search.elsewhere.is_none();
+                let is_new = |search: &Descent| search.number == number && search.elsewhere.is_none();
                 let mut has_any = false;
                 for search in self.published.searches.iter_mut().filter(|search| is_new(search)) {
                     search.elsewhere.clone_from(&place);
@@ -355,10 +354,10 @@ impl XClient {
         let part = match &sent {
             // Of no keys by now: the server knows whose they are.
             SentModel::SubModel(sent) if sent.record.leaf_count == 0 => return false,
-            SentModel::SubModel(sent) => Part::of_sub_model(sent),
-            SentModel::Branch(sent) => Part::of_branch(sent),
+            SentModel::SubModel(sent) => ReadPart::of_sub_model(sent),
+            SentModel::Branch(sent) => ReadPart::of_branch(sent),
         };
-        self.counters.sub_models_fetched += u64::from(matches!(part, Part::SubModel(_)));
+        self.counters.sub_models_fetched += u64::from(matches!(part, ReadPart::SubModel(_)));
         self.published.parts.insert(number, part);
         true
     }
