@@ -221,6 +221,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "PieceMisplaced",
     "StagedValueLeaked",
     "LoadedBlocksKept",
+    "OwnBlockRetired",
     "EndedPairCounted",
     "EndedPairDecided",
     "EndedPairReturned",

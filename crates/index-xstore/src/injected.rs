@@ -38,6 +38,8 @@ farsight_base::bugs! {
     OLD_VALUE_OF_ANOTHER = "OldValueOfAnother";
     /// A load that ends early leaves the blocks of its leaves where they are.
     LOADED_BLOCKS_KEPT = "LoadedBlocksKept";
+    /// A block that was written over in its place is given back.
+    OWN_BLOCK_RETIRED = "OwnBlockRetired";
     /// A writer counts a pair that has ended.
     ENDED_PAIR_COUNTED = "EndedPairCounted";
     /// What a budget drives out keeps its place, while its lines are given to others.

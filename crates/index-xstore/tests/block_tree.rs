@@ -15,7 +15,7 @@ use farsight_blocks::{BlockSpace, BlockWriter};
 use farsight_fabric::Region;
 use farsight_index::Direction;
 use farsight_index_xstore::server::{
-    BlockReadError, BlockRoom, BlockTree, BlockWriteError, Exchanged, ModelStore, XStoreLeaf,
+    BlockReadError, BlockRoom, BlockTree, BlockWriteError, Exchanged, ModelStore, VersionedWrite, XStoreLeaf,
 };
 use farsight_layout::value_block::{BLOCK_VALUE_BYTES_MAX, block_bytes, block_lines};
 use farsight_protocol::{Operand, WriteEntry, WriteOperation, WriteOutcome};
@@ -472,6 +472,50 @@ fn a_load_that_ends_early_leaves_neither_leaf_nor_block() {
     }
 }
 
+/// Writes of a log as a recovery applies them: over the block before where that has the same size. Blocks
+/// that lie in the wrong place, or in two, show as a wrong value, or as memory that is live and nobody names.
+#[test]
+fn blocks_are_written_over_by_newer_ones_of_their_size_alone() {
+    let mut rng = SplitMix64::fresh();
+    let fixture = Fixture::new(256, 8 << 20);
+    let (mut writer, mut model, mut over) = (fixture.writer(), Model::new(), 0);
+    for step in 1_000..21_000 {
+        // Not always in their order.
+        let (key, version) = (rng.below(300), step - rng.below(1_000));
+        let bytes = [100, 120, 600][rng.below(3) as usize] + rng.below(4) as usize;
+        let value = vec![version as u8; bytes];
+        let before = model.get(&key);
+        let is_newer = before.is_none_or(|(before, _)| *before < version);
+        if rng.below(20) == 0 {
+            fixture.tree.apply(&mut writer, key, version, None, LeafNumber::NONE).expect("a removal");
+            if is_newer {
+                model.remove(&key);
+            }
+            continue;
+        }
+        let lines = |value: &[u8]| block_lines(8, value.len());
+        let has_place = before.is_some_and(|(_, before)| is_newer && lines(before) == lines(&value));
+        let hint = LeafNumber::NONE;
+        let write = VersionedWrite { key, version, value: Some(&value), hint };
+        let live_bytes = fixture.tree.space().stats().live_bytes;
+        let is_over = fixture.tree.write_over(write).expect("a write");
+        assert_eq!(is_over, has_place, "key {key}, version {version}");
+        if is_over {
+            over += 1;
+            assert_eq!(fixture.tree.space().stats().live_bytes, live_bytes, "memory of key {key}");
+        } else {
+            let staged = BlockTree::stage(&mut writer, key, &value).expect("a block");
+            fixture.tree.apply(&mut writer, key, version, Some(staged), hint).expect("a write");
+        }
+        if is_newer {
+            model.insert(key, (version, value));
+        }
+    }
+    assert!(over > 1_000, "{over} written over");
+    let pool: Vec<u64> = (0..300).collect();
+    fixture.check(&model, &pool, &mut rng);
+}
+
 /// The checkers checked. `RUSTFLAGS="--cfg injected" cargo test`.
 #[cfg(injected)]
 mod injected {
@@ -484,6 +528,14 @@ mod injected {
         assert_found(
             &farsight_index_xstore::injected::LOADED_BLOCKS_KEPT,
             a_load_that_ends_early_leaves_neither_leaf_nor_block,
+        );
+    }
+
+    #[test]
+    fn a_block_that_is_written_over_and_given_back_is_found() {
+        assert_found(
+            &farsight_index_xstore::injected::OWN_BLOCK_RETIRED,
+            blocks_are_written_over_by_newer_ones_of_their_size_alone,
         );
     }
 }

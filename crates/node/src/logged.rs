@@ -23,6 +23,9 @@ pub trait LoggedTable: Send + Sync {
     /// Asks for the memory that looks at these entries touch, and then their writes.
     fn prefetch(&self, entries: &[WriteEntry<'_>]);
 
+    /// Asks for what writes of these entries replace outside their leaves, behind [`LoggedTable::prefetch`].
+    fn prefetch_replaced(&self, _entries: &[WriteEntry<'_>]) {}
+
     /// Asks for what [`LoggedTable::look`] touches of these entries.
     fn prefetch_keys(&self, entries: &[WriteEntry<'_>]);
 
@@ -58,6 +61,15 @@ pub trait LoggedTable: Send + Sync {
     /// [`ServerError`]: there is no memory for it.
     fn stage(&self, _key: u64, _value: &[u8]) -> Result<Option<StagedReference>, ServerError> {
         Ok(None)
+    }
+
+    /// Applies a write in the memory that the value before has outside its leaf. False, and nothing changes,
+    /// if it has none or another size, or is not older. Nobody else may use the table meanwhile.
+    ///
+    /// # Errors
+    /// [`ServerError`]; then the pair is lost.
+    fn write_over(&self, _write: VersionedWrite<'_>) -> Result<bool, ServerError> {
+        Ok(false)
     }
 
     /// Takes what a client has staged for this write, piece by piece, and copies it into `value`. The

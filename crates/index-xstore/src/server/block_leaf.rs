@@ -56,7 +56,7 @@ impl BlockLeaf {
     /// The place of the block of this version that `reference` names. `None` if that block does not say that
     /// it is, because memory lost a bit of it or of the reference: then its memory stays as it is. To give
     /// back what may be another pair's would do more harm than to lose it.
-    fn place_of(&self, reference: BlockRef, version: u64) -> Option<BlockPlace> {
+    pub(super) fn place_of(&self, reference: BlockRef, version: u64) -> Option<BlockPlace> {
         let place = self.space.place(reference)?;
         let expected = SealedHeader { version, table: self.table, lines: place.lines as usize };
         let header = SealedHeader::read(self.space.words(place)?);
@@ -283,11 +283,15 @@ impl LatchedBlockLeaf<'_> {
         write(&[deadline.to_bytes(), sum].concat());
     }
 
-    /// The place of the block that the pair in `slot` names, as [`BlockLeaf::place_of`] finds it.
-    fn place(&self, slot: usize) -> Option<BlockPlace> {
+    /// The place of the block that the pair in `slot` names, as [`BlockLeaf::place_of`] finds it. `None` also
+    /// if that is `kept`: its block was written over, and the pair goes on to name it.
+    fn place(&self, slot: usize, kept: Option<&[u8]>) -> Option<BlockPlace> {
         let mut value = [0; SHORT_VALUE_BYTES];
         let version = self.leaf.pair(slot, &mut value);
-        self.format.place_of(reference_in(&value), version)
+        let is_kept = kept.is_some_and(|kept| *kept == value);
+        #[cfg(injected)]
+        let is_kept = is_kept && !crate::injected::OWN_BLOCK_RETIRED.is_injected();
+        if is_kept { None } else { self.format.place_of(reference_in(&value), version) }
     }
 }
 
@@ -352,14 +356,14 @@ impl LatchedLeaf for LatchedBlockLeaf<'_> {
     }
 
     fn update(&mut self, slot: usize, version: u64, value: &[u8]) {
-        let replaced = self.place(slot);
+        let replaced = self.place(slot, Some(value));
         self.seal(value, version);
         self.leaf.update(slot, version, value);
         self.blocks.push(replaced);
     }
 
     fn remove(&mut self, slot: usize) {
-        let removed = self.place(slot);
+        let removed = self.place(slot, None);
         self.leaf.remove(slot);
         self.blocks.push(removed);
     }

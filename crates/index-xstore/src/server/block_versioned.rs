@@ -4,17 +4,27 @@
 //! 1. [`BlockTree::stage`] takes the memory of a write to come, and drafts its block. So nothing can fail for
 //!    want of memory once the log has the write.
 //! 2. [`BlockTree::apply`] stores the draft's reference, as [`XTree::apply`](super::tree::XTree::apply) does.
-//! 3. What the log refused is given back ([`BlockTree::unstage`]); no reader knew of it.
+//! 3. A recovery does both at once where it can ([`BlockTree::write_over`]): nobody reads meanwhile.
+//! 4. What the log refused is given back ([`BlockTree::unstage`]); no reader knew of it.
 
-use farsight_base::LeafNumber;
+use farsight_base::words::prefetch;
+use farsight_base::{LINE_BYTES, LeafNumber};
 use farsight_blocks::BlockWriter;
 use farsight_layout::SHORT_VALUE_BYTES;
+use farsight_layout::value_block::{block_lines, write_draft};
+use farsight_protocol::WriteEntry;
 
+use super::block_copy::KEY_BYTES;
 use super::block_draft::Draft;
 use super::block_leaf::reference_in;
 use super::block_tree::{BlockTree, BlockWriteError};
 use super::error::WriteError;
-use super::versioned::Applied;
+use super::versioned::{Applied, VersionedWrite};
+
+/// Lines of a block that are prefetched before it is written over. What is behind them comes by itself.
+const LINES_AHEAD: usize = 4;
+/// Words of a line.
+const LINE_WORDS: usize = LINE_BYTES / 8;
 
 /// The reference of a block that is a draft yet.
 pub type StagedReference = [u8; SHORT_VALUE_BYTES];
@@ -56,6 +66,44 @@ impl BlockTree {
             Self::unstage(writer, staged);
         }
         applied
+    }
+
+    /// Stores a pair in the memory of the block that it replaces. So it does if the key has an older version,
+    /// whose block has as many lines as the new one. False otherwise, and nothing changes.
+    ///
+    /// Nobody else may read or write the tree meanwhile: a reader would take the block for damaged.
+    ///
+    /// # Errors
+    /// [`WriteError`]; then the pair is lost.
+    pub fn write_over(&self, write: VersionedWrite<'_>) -> Result<bool, WriteError> {
+        let VersionedWrite { key, version, value: Some(value), hint } = write else { return Ok(false) };
+        let mut reference = StagedReference::default();
+        let Ok(Some(before)) = self.tree().get_hinted(key, hint, &mut reference) else { return Ok(false) };
+        let place = self.tree().format().place_of(reference_in(&reference), before);
+        let lines = block_lines(KEY_BYTES, value.len());
+        let Some(place) = place.filter(|place| before < version && place.lines as usize == lines) else {
+            return Ok(false);
+        };
+        let words = self.space().words(place).expect("words of the place");
+        // It is too long for any block.
+        let Ok(()) = write_draft(words, &key.to_le_bytes(), value) else { return Ok(false) };
+        let stored = self.tree().apply(key, version, Some(&reference), hint)?;
+        debug_assert!(stored.is_stored, "nobody else writes key {key}");
+        Ok(true)
+    }
+
+    /// Asks for the blocks that writes of these entries replace. The lines of their leaves were requested
+    /// before ([`XTree::prefetch_hinted`](super::tree::XTree::prefetch_hinted)).
+    pub fn prefetch_replaced(&self, entries: &[WriteEntry<'_>]) {
+        for entry in entries {
+            let mut reference = StagedReference::default();
+            // A guess: what is not found so its write waits for.
+            let Ok(Some(_)) = self.tree().get_hinted(entry.key, entry.hint, &mut reference) else { continue };
+            let place = self.space().place(reference_in(&reference));
+            if let Some(words) = place.and_then(|place| self.space().words(place)) {
+                words.iter().step_by(LINE_WORDS).take(LINES_AHEAD).for_each(prefetch);
+            }
+        }
     }
 
     /// Writes the block of a pair of exactly this version anew: memory has lost some of it. False, and

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use farsight_base::LeafNumber;
 use farsight_base::report::report;
 use farsight_base::words::prefetch;
+use farsight_base::{LINE_BYTES, LeafNumber};
 use farsight_durability::{
     CatalogueTable, DurabilityError, Log, NoteBatch, RecordBatch, Recovered, RecoveredRecord, Recovering,
     recover,
@@ -22,6 +22,8 @@ use crate::table::Table;
 const VERSIONS_LOST_MAX: u64 = 1 << 24;
 /// Records whose keys are looked for together, while as many are applied.
 const AHEAD: usize = 64;
+/// Lines of a value that are brought near before it is applied.
+const LINES_AHEAD: usize = 4;
 
 impl NodeState {
     /// Finds the tables of the node's directory of data, if it has one, and returns what writes them from now
@@ -140,14 +142,18 @@ impl Recovering for RecoveredTables<'_> {
 }
 
 /// Records whose leaves were looked for.
-#[derive(Default)]
 struct Sought<'b> {
     records: Vec<RecoveredRecord<'b>>,
     entries: Vec<WriteEntry<'static>>,
 }
 
+impl Sought<'_> {
+    const NONE: Self = Self { records: Vec::new(), entries: Vec::new() };
+}
+
 impl RecoveredTables<'_> {
-    /// Applies records of one table. Meanwhile the memory of those that come next is on its way.
+    /// Applies records of one table. Meanwhile the memory of those that come next is on its way: first that
+    /// of their leaves, then that of the blocks which those name.
     fn apply<'b>(
         &self,
         number: u32,
@@ -156,7 +162,8 @@ impl RecoveredTables<'_> {
         let table = self.state.tables.get(TableId(number))?;
         let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
         let (mut keys, mut hints) = (Vec::new(), Vec::new());
-        let (mut sought, mut next, mut late) = (Sought::default(), Sought::default(), Vec::new());
+        let [mut sought, mut near, mut next] = [const { Sought::NONE }; 3];
+        let mut late = Vec::new();
         loop {
             next.records.clear();
             next.records.extend(records.by_ref().take(AHEAD));
@@ -166,17 +173,27 @@ impl RecoveredTables<'_> {
             next.entries.clear();
             let places = keys.iter().zip(&hints);
             next.entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
-            next.records.iter().filter_map(|record| record.value?.first()).for_each(prefetch);
+            logged.prefetch(&next.entries);
+            next.records.iter().filter_map(|record| record.value).for_each(prefetch_begin);
             if let Some(durable) = &self.state.durable {
                 durable.touched.mark(number, keys.iter().copied());
             }
+            logged.prefetch_replaced(&near.entries);
             apply_sought(logged, &sought, &mut late)?;
-            if next.records.is_empty() {
+            if next.records.is_empty() && near.records.is_empty() {
                 return apply_late(logged, late);
             }
-            std::mem::swap(&mut sought, &mut next);
+            // The oldest becomes the next one's room.
+            std::mem::swap(&mut sought, &mut near);
+            std::mem::swap(&mut near, &mut next);
         }
     }
+}
+
+/// Asks for the first lines of a value, which stands anywhere in its batch. What is behind them comes by
+/// itself when it is read in its order.
+fn prefetch_begin(value: &[u8]) {
+    value.iter().step_by(LINE_BYTES).take(LINES_AHEAD).for_each(prefetch);
 }
 
 /// Applies records. Those whose values have no memory now become `late`.
@@ -185,10 +202,12 @@ fn apply_sought<'b>(
     sought: &Sought<'b>,
     late: &mut Vec<RecoveredRecord<'b>>,
 ) -> Result<(), ServerError> {
-    logged.prefetch(&sought.entries);
     let mut writes = Vec::with_capacity(AHEAD);
     for (record, entry) in sought.records.iter().zip(&sought.entries) {
         let (WriteEntry { key, hint, .. }, RecoveredRecord { version, value, .. }) = (*entry, *record);
+        if logged.write_over(VersionedWrite { key, version, value, hint })? {
+            continue;
+        }
         match value.map_or(Ok(None), |value| logged.stage(key, value)) {
             Ok(None) => writes.push(VersionedWrite { key, version, value, hint }),
             // At once: that gives back the block before, and there may be no memory for many more.

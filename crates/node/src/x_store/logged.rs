@@ -114,6 +114,14 @@ impl LoggedTable for BlockPart {
         self.part.prefetch(entries);
     }
 
+    fn prefetch_replaced(&self, entries: &[WriteEntry<'_>]) {
+        self.tree.prefetch_replaced(entries);
+    }
+
+    fn write_over(&self, write: VersionedWrite<'_>) -> Result<bool, ServerError> {
+        self.tree.write_over(write).map_err(|error| self.part.refused(&error))
+    }
+
     fn prefetch_keys(&self, entries: &[WriteEntry<'_>]) {
         self.part.prefetch_keys(entries);
     }
