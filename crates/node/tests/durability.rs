@@ -474,6 +474,27 @@ mod injected {
     }
 
     #[test]
+    fn a_piece_that_was_written_to_and_is_kept_by_a_round() {
+        assert_found(&farsight_node::injected::TOUCHED_PIECE_KEPT, || {
+            durable_program::crash_everywhere(PROGRAMS_MAX);
+        });
+    }
+
+    #[test]
+    fn a_segment_that_a_round_removes_before_its_end() {
+        assert_found(&farsight_durability::injected::SEGMENT_REMOVED_EARLY, || {
+            durable_program::crash_everywhere(PROGRAMS_MAX);
+        });
+    }
+
+    #[test]
+    fn a_recovered_block_that_is_written_over_and_given_back() {
+        assert_found(&farsight_index_xstore::injected::OWN_BLOCK_RETIRED, || {
+            durable_program::crash_everywhere(PROGRAMS_MAX);
+        });
+    }
+
+    #[test]
     fn versions_that_recur() {
         assert_found(&farsight_durability::injected::VERSION_REUSED, || {
             durable_program::crash_everywhere(PROGRAMS_MAX);

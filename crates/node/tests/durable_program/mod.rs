@@ -9,13 +9,14 @@ use farsight_base::{LINE_BYTES, LeafNumber};
 use farsight_durability::LogOptions;
 use farsight_durability::disk::{Fault, SimulatedDisk};
 use farsight_layout::value_block::block_lines;
-use farsight_node::{DataOptions, NodeOptions, NodeState, Sequencer, Worker};
+use farsight_node::{DataOptions, NodeOptions, NodeState, Sequencer, Snapshots, Worker};
 use farsight_protocol::{
     ControlRequest, Direction, ErrorCode, PairsReader, Reply, Request, ServerError, TableDefinition, TableId,
     TableInfo, TableStats, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 use crate::common::local_host::{LocalClient, LocalHost};
+use crate::common::stepped::beside_log;
 use crate::common::talk::{create_at, definition, value_of};
 
 const STEPS: usize = 14;
@@ -26,6 +27,8 @@ const FIXED: ValueKind = ValueKind::Fixed(VALUE_BYTES as u16);
 const BLOCK_VALUE_BYTES: u64 = 300;
 const BLOCKS: ValueKind = ValueKind::blocks(BLOCK_VALUE_BYTES as u32);
 const BUDGET: usize = 64;
+/// Bytes of a piece of a snapshot: tables have several.
+const PIECE_BYTES: u64 = 200;
 
 /// Values by key.
 type Pairs = BTreeMap<u64, Vec<u8>>;
@@ -37,6 +40,7 @@ pub(crate) struct Program {
     state: Arc<NodeState>,
     worker: Worker,
     sequencer: Sequencer,
+    snapshots: Snapshots,
     client: LocalClient,
     /// Reads while calls of the other one wait.
     reader: LocalClient,
@@ -80,13 +84,14 @@ impl Program {
     fn try_start(disk: &SimulatedDisk, seed: u64) -> Option<Self> {
         let host = LocalHost::new();
         let log = LogOptions { segment_bytes: 8 << 10 };
-        let data = DataOptions { log, ..DataOptions::new(Arc::new(disk.clone())) };
+        let data = DataOptions { log, piece_bytes: PIECE_BYTES, ..DataOptions::new(Arc::new(disk.clone())) };
         let options = NodeOptions { table_memory_bytes: 1 << 20, data: Some(data), ..NodeOptions::default() };
         let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).ok()?;
         let sequencer = state.recover().ok()?.expect("there is a directory");
         let worker = Worker::open(&state, 0, "the worker").expect("a worker");
         let (client, reader) = (host.connect(), host.connect());
         Some(Self {
+            snapshots: state.snapshots().expect("there is a directory"),
             state,
             worker,
             sequencer,
@@ -114,7 +119,7 @@ impl Program {
         self.try_create("t0", FIXED)?;
         self.try_create("b0", BLOCKS)?;
         for step in 0..STEPS {
-            match self.below(12) {
+            match self.below(14) {
                 0 => {
                     let values = if self.below(2) == 0 { FIXED } else { BLOCKS };
                     self.try_create(&format!("t{}", step + 1), values)?;
@@ -122,6 +127,7 @@ impl Program {
                 1 => self.drop_some()?,
                 2 => self.rename_some(&format!("r{step}"))?,
                 3 => self.load_new(&format!("l{step}"))?,
+                4 | 5 => self.round()?,
                 _ => self.group()?,
             }
         }
@@ -193,6 +199,14 @@ impl Program {
         }
         self.acknowledge();
         Ok(())
+    }
+
+    /// A round of snapshots. Nothing that clients see changes by it.
+    fn round(&mut self) -> Result<(), ServerError> {
+        let round: u64 = self.control(&ControlRequest::BeginSnapshots)?;
+        let (sequencer, snapshots) = (&mut self.sequencer, &mut self.snapshots);
+        let made = beside_log(sequencer, || snapshots.step(&|| false));
+        made.map_err(|error| ServerError::new(ErrorCode::Bug, format!("round {round}: {error}")))
     }
 
     /// Several calls that wait together. Sometimes those that come first fly when others come.
