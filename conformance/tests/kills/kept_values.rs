@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farsight::{EngineKind, Options, Session, TableOptions, ValueCache, ValueKind};
+use farsight::{Counters, EngineKind, Options, Session, TableOptions, ValueCache, ValueKind};
 use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::Seed;
 use farsight_conformance::engine::harness::{Directory, eventually};
@@ -175,6 +175,7 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> farsight::Server
     let (mut writer, file) = Writer::new(session, &directory, &mut random);
     let mut starting = Keepers { urls: &urls, file, random: &mut random, started: 0 };
     let mut keepers: Vec<(u64, Player)> = (0..KEEPERS).map(|_| starting.start()).collect();
+    let mut unheard = 0;
     for disturbance in 0..DISTURBANCES {
         writer.await_hits(&keepers);
         let at = writer.random.below(KEEPERS) as usize;
@@ -187,14 +188,20 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> farsight::Server
         } else {
             keepers[at].1.signal(Signal::STOP);
             let count = 1 + writer.random.below(WRITES);
+            let before = writer.session.counters();
             writer.write_some(count);
+            let after = writer.session.counters();
+            // Who is stopped cannot let go, and holds nobody up behind its leases.
+            unheard += after.closings - before.closings - (after.recalls - before.recalls);
             keepers[at].1.signal(Signal::CONT);
         }
     }
     writer.await_hits(&keepers);
-    let closings = writer.session.counters().closings;
-    println!("{} writes, of which {closings} waited for leases", writer.sequence);
+    let Counters { closings, recalls, .. } = writer.session.counters();
+    println!("{} writes: {closings} of kept values, of which {recalls} waited for no lease", writer.sequence);
     assert!(closings > DISTURBANCES as u64, "nobody kept what was written");
+    assert!(recalls > 0, "nobody let go of {closings} values before its leases were over");
+    assert!(unheard > 0, "those who were stopped have let go");
 }
 
 #[test]
