@@ -268,15 +268,15 @@ pub struct ValueCache {
     /// Bytes of memory; zero: nothing is kept.
     pub bytes: u64,
     /// A value is kept once its key was read so many times as often as it was written. A write of a value
-    /// that anybody keeps takes some ten milliseconds, and a GET of it saves a round trip.
+    /// that anybody keeps takes as long as 10 to 100 GETs, and a GET of it saves a round trip.
     pub reads_a_write: u32,
 }
 
 impl ValueCache {
-    /// So many bytes, for keys that are read 256 times as often as they are written.
+    /// So many bytes, for keys that are read 64 times as often as they are written.
     #[must_use]
     pub const fn of_bytes(bytes: u64) -> Self {
-        Self { bytes, reads_a_write: 256 }
+        Self { bytes, reads_a_write: 64 }
     }
 }
 
