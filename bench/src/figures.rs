@@ -4,6 +4,7 @@
 //! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, or ROLEX
 //! among its engines, orange what stands beside it; no meaning hangs on colour alone.
 
+mod budget;
 mod change;
 mod engines;
 mod inserts;
@@ -80,6 +81,9 @@ fn of_several(results: &Value) -> Option<Result<String, FigureError>> {
     if all_have("virtual_seconds") {
         return Some(Vec::<SimulatedRecord>::deserialize(results).map_err(FigureError::from).and_then(
             |records| match distinct(records.iter().map(|record| record.machines)).len() {
+                1 if records.iter().any(|record| record.cache_budget_bytes.is_some()) => {
+                    budget::draw(&records)
+                }
                 1 => engines::draw_simulated(&records),
                 _ => scaling::draw(&records),
             },
@@ -280,6 +284,9 @@ mod tests {
             bottleneck: None,
             utilization: Vec::new(),
             sensitivity: Vec::new(),
+            cache_budget_bytes: None,
+            cache_memory_bytes: 1 << 20,
+            publishes_models: true,
         }
     }
 
@@ -304,6 +311,14 @@ mod tests {
         assert!(bars.contains("3 compute nodes of 24 threads") && bars.contains(">3.0<"), "{bars}");
         let lines = drawn_together(&[1, 2, 64].map(|machines| simulated("rolex", machines)));
         assert!(lines.contains("ROLEX 64.0") && lines.contains(">compute nodes<"), "{lines}");
+        let of_budget = |bytes, publishes_models| SimulatedRecord {
+            cache_budget_bytes: bytes,
+            publishes_models,
+            ..simulated("xstore", 3)
+        };
+        let budgets = [of_budget(None, true), of_budget(Some(0), true), of_budget(Some(1 << 19), false)];
+        let bars = drawn_together(&budgets);
+        assert!(bars.contains("top model alone, READs") && bars.contains("0.5 MiB, calls"), "{bars}");
         let mut none = record("c", "rolex", "uniform");
         none.median.throughput_ops_per_s = 0.0;
         let json = serde_json::to_string(&[none]).expect("plain data");

@@ -4,6 +4,7 @@
 //! were measured in those same runs. JSON names carry their unit; the table rounds for the eye and holds
 //! nothing that the JSON lacks.
 
+mod budget;
 mod change;
 mod comparison;
 mod inserts;
@@ -21,6 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{histogram::LatencyNs, machine::Machine, whole_file::write_whole};
 
+pub use budget::budget_table;
+pub(crate) use budget::{budget_text, way};
 pub use change::{
     ChangeMark, ChangeMemory, ChangePhase, ChangeRecord, ChangeSample, ChangeScans, change_table,
 };

@@ -73,6 +73,10 @@ pub struct SimulatedPlan {
     pub access: Access,
     /// Virtual time that is measured, in s.
     pub seconds: f64,
+    /// What a machine's cache may take of memory; `None`: as much as it needs.
+    pub cache_bytes: Option<u64>,
+    /// Clients READ what their caches lack. Otherwise they call.
+    pub publishes_models: bool,
 }
 
 impl SimulatedPlan {
@@ -103,13 +107,17 @@ impl SimulatedPlan {
             let profile = self.profile.name.clone();
             return Err(DriverError::TooManyThreads { threads: self.threads, cores, profile });
         }
-        let (ends, usage) = if self.engine.is_alone() {
-            Bed::of_server(self, space, cancellation)?.run(self, space, cancellation)?
+        let bed = if self.engine.is_alone() {
+            Bed::of_server(self, space, cancellation)?
         } else {
-            Bed::of_pool(self, space, cancellation)?.run(self, space, cancellation)?
+            Bed::of_pool(self, space, cancellation)?
         };
+        let (ends, usage) = bed.run(self, space, cancellation)?;
         check_answers(ends.iter().map(|end| &end.wrong), self.workload, operations_of(&ends))?;
-        Ok(self.record(space, &ends, &usage))
+        Ok(SimulatedRecord {
+            cache_memory_bytes: bed.cache_memory_bytes(),
+            ..self.record(space, &ends, &usage)
+        })
     }
 
     /// The constants of the profile that have a band.
@@ -208,6 +216,9 @@ impl SimulatedPlan {
             bottleneck: busiest.filter(|part| part.most > BUSY).map(|part| part.name.to_owned()),
             utilization: usage.iter().filter(|used| used.parts > 0).map(part).collect(),
             sensitivity: Vec::new(),
+            cache_budget_bytes: self.cache_bytes,
+            cache_memory_bytes: 0,
+            publishes_models: self.publishes_models,
         }
     }
 }

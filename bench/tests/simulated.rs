@@ -25,6 +25,8 @@ fn plan(workload: Workload) -> SimulatedPlan {
         batch: 4,
         access: Access::OneSided,
         seconds: 0.000_4,
+        cache_bytes: None,
+        publishes_models: true,
     }
 }
 

@@ -77,6 +77,15 @@ pub struct SimulatedRecord {
     pub utilization: Vec<PartRecord>,
     /// What each uncertain constant does to the throughput, if that was asked.
     pub sensitivity: Vec<SensitivityRow>,
+    /// What a machine's cache might take of memory; none: as much as it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_budget_bytes: Option<u64>,
+    /// What it took at the end.
+    #[serde(default)]
+    pub cache_memory_bytes: u64,
+    /// Clients READ what their caches lack. Otherwise they call.
+    #[serde(default)]
+    pub publishes_models: bool,
 }
 
 /// How busy the parts of a kind were.

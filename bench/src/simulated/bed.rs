@@ -53,6 +53,11 @@ pub(super) struct Bed {
 }
 
 impl Bed {
+    /// What the cache of a machine takes of memory.
+    pub(super) fn cache_memory_bytes(&self) -> u64 {
+        self.tables.first().map_or(0, |table| table.cache_stats().memory_bytes)
+    }
+
     /// Runs every thread; returns what each did and how busy the testbed was within the window.
     pub(super) fn run(
         &self,

@@ -23,7 +23,7 @@ const VALUE_BYTES: usize = 8;
 fn fixture(leaves: usize, lines: usize) -> (Fixture, Arc<dyn Region>, Trainer<XStoreLeaf>) {
     let format = XStoreLeaf::new(VALUE_BYTES).unwrap();
     let models: Arc<dyn Region> = Arc::new(HeapRegion::new(lines * WORDS_PER_LINE));
-    let store = Arc::new(ModelStore::published_in(Arc::clone(&models)));
+    let store = Arc::new(ModelStore::beside(Arc::clone(&models), true));
     let region = Arc::new(HeapRegion::new(leaves * format.leaf_words()));
     let tree = Arc::new(XTree::new(format, region, Arc::clone(&store) as _).unwrap());
     let trainer = Trainer::new(Arc::clone(&tree), Arc::clone(&store), OPTIONS);

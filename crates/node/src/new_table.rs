@@ -143,6 +143,11 @@ impl<'a> NewTable<'a> {
         self.region(self.memory_bytes(), |bytes| self.listeners.create_growing_region(bytes))
     }
 
+    /// True if its models are published in their region.
+    pub(crate) fn publishes_models(&self) -> bool {
+        self.options.publishes_models
+    }
+
     /// A region for what clients read of a table's models: a small part of [`NewTable::memory_bytes`].
     ///
     /// # Errors

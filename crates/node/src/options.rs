@@ -25,7 +25,8 @@ pub struct NodeOptions {
     /// Worker threads at each listener, 1 to [`WORKERS_MAX`](crate::WORKERS_MAX).
     pub workers: usize,
     /// Bytes of each table's leaves on this node: the most that the table can ever hold here. The coordinator
-    /// has an eighth more for directory and models of a ROLEX table. Pages cost nothing until they are
+    /// has an eighth more for directory and models of a ROLEX table, and each node for those of an XStore
+    /// table. Pages cost nothing until they are
     /// written. Default: a quarter of the machine's memory.
     pub table_memory_bytes: u64,
     /// Bytes that the process may have, all together: tables that would grow beyond get errors. Default: no
@@ -36,6 +37,9 @@ pub struct NodeOptions {
     pub prefault_bytes: Vec<u64>,
     /// How the models of XStore tables are trained.
     pub training: TrainOptions,
+    /// Publish the sub-models of XStore tables for clients to READ. Without, what a client's cache lacks
+    /// costs a call. Default: so.
+    pub publishes_models: bool,
     /// How long a leaf's lock must have been seen to stand here before its holder can be fenced, from 10 ms
     /// to [`LEASE_MAX`]. Default: 5 s at a node with a listener that may have to end processes (shared
     /// memory), else 500 ms.
@@ -64,6 +68,7 @@ impl Default for NodeOptions {
             memory_limit_bytes: None,
             prefault_bytes: Vec::new(),
             training: TrainOptions::default(),
+            publishes_models: true,
             lease: None,
             believed: BELIEVED,
             read_only: None,

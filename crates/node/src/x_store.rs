@@ -65,7 +65,7 @@ impl Part {
             ServerError::new(ErrorCode::WrongValueSize, format!("table {:?}: {error}", new.name()))
         })?;
         let leaves = new.read_only_region()?;
-        let models = Arc::new(ModelStore::published_in(new.model_region()?));
+        let models = Arc::new(ModelStore::beside(new.model_region()?, new.publishes_models()));
         let tree = XTree::new(format, leaves, Arc::clone(&models) as Arc<dyn LeafListener>);
         let tree = Arc::new(tree.map_err(|error| too_small(new, &error))?);
         Ok(Self::new(new, tree, models, None))

@@ -25,8 +25,12 @@ impl Bed {
     ) -> Result<Self, DriverError> {
         let simulation = super::simulation(&plan.profile);
         // The cores are the fabric's; steps that share one thread need no more than one worker.
-        let options =
-            NodeOptions { workers: 1, table_memory_bytes: leaf_bytes(plan, space), ..NodeOptions::default() };
+        let options = NodeOptions {
+            workers: 1,
+            table_memory_bytes: leaf_bytes(plan, space),
+            publishes_models: plan.publishes_models,
+            ..NodeOptions::default()
+        };
         let node = Node::<ReliableConnection>::start(&simulation, ADDRESS, &options, SEED);
         let clients = (0..plan.machines).map(|_| node.connect()).collect::<Result<Vec<_>, _>>()?;
         let mut load = clients[0].create_table(definition(plan))?.bulk_load()?;
@@ -38,6 +42,9 @@ impl Bed {
         if plan.access == Access::OneSided {
             for table in &tables {
                 cancellation.check()?;
+                if let Some(bytes) = plan.cache_bytes {
+                    table.set_cache_bytes(bytes)?;
+                }
                 table.session(plan.access)?.prefill()?;
             }
         }

@@ -1,5 +1,6 @@
 //! `farsight bench`.
 
+mod cache;
 mod change;
 mod inserts;
 mod mixes;
@@ -120,6 +121,7 @@ enum Action {
     Mixes(mixes::Mixes),
     Values(values::ValueLengths),
     Recovery(recovery::Recovery),
+    Cache(cache::CacheBudgets),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -396,6 +398,7 @@ impl Bench {
             Some(Action::Inserts(inserts)) => inserts.run(),
             Some(Action::Change(change)) => change.run(),
             Some(Action::Model(model)) => model.run(),
+            Some(Action::Cache(cache)) => cache.run(),
             Some(Action::Mixes(mixes)) => mixes.run(),
             Some(Action::Values(values)) => values.run(),
             Some(Action::Recovery(recovery)) => recovery.run(),

@@ -290,10 +290,12 @@ impl ModelStore {
         Self::default()
     }
 
-    /// The same that writes all it is given into an unused `region`, where clients READ it.
+    /// The same that `publishes` all it is given in an unused `region`, where clients READ it. Or it does
+    /// not; then the region stays empty.
     #[must_use]
-    pub fn published_in(region: Arc<dyn Region>) -> Self {
-        Self { region: Some(Arc::new(ModelRegion::new(region))), ..Self::default() }
+    pub fn beside(region: Arc<dyn Region>, publishes: bool) -> Self {
+        let lines_max = if publishes { u32::MAX } else { 0 };
+        Self { region: Some(Arc::new(ModelRegion::new(region, lines_max))), ..Self::default() }
     }
 
     /// The region where clients READ sub-models, and of how many lines it is.

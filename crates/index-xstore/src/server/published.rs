@@ -57,8 +57,8 @@ struct Edition {
 }
 
 impl ModelRegion {
-    /// Over an unused region.
-    pub(super) fn new(region: Arc<dyn Region>) -> Self {
+    /// Over an unused region, of which it uses `lines_max` at most.
+    pub(super) fn new(region: Arc<dyn Region>, lines_max: u32) -> Self {
         let lines = region.words().len() / WORDS_PER_LINE;
         let state = State {
             current: Edition::default(),
@@ -67,9 +67,9 @@ impl ModelRegion {
             end: FIRST_LINE,
         };
         Self {
-            capacity_lines: u32::try_from(lines).unwrap_or(u32::MAX),
+            capacity_lines: u32::try_from(lines).unwrap_or(u32::MAX).min(lines_max),
             region,
-            used_lines: AtomicU64::new(u64::from(FIRST_LINE)),
+            used_lines: AtomicU64::new(u64::from(FIRST_LINE.min(lines_max))),
             state: Mutex::new(state),
         }
     }

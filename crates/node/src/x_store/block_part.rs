@@ -54,7 +54,7 @@ impl BlockPart {
     pub(crate) fn new(new: &NewTable<'_>) -> Result<Self, ServerError> {
         let leaves = new.read_only_region()?;
         let space = Arc::new(BlockSpace::new(new.growing_region()?, SPACE, new.memory_bytes()));
-        let models = Arc::new(ModelStore::published_in(new.model_region()?));
+        let models = Arc::new(ModelStore::beside(new.model_region()?, new.publishes_models()));
         let listener = Arc::clone(&models) as Arc<dyn LeafListener>;
         let tree = BlockTree::new(leaves, space, new.id().0, new.unix_time(), listener);
         let tree = tree.map_err(|error| too_small(new, &error))?;

@@ -40,14 +40,14 @@ pub(super) struct Testbed {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Clients {
-    machines: usize,
-    threads: usize,
+pub(super) struct Clients {
+    pub(super) machines: usize,
+    pub(super) threads: usize,
 }
 
 const CLIENTS_DEFAULT: Clients = Clients { machines: 15, threads: 24 };
 
-fn clients(text: &str) -> Result<Clients, String> {
+pub(super) fn clients(text: &str) -> Result<Clients, String> {
     let parse = |number: &str| number.parse().ok().filter(|number| (1..=MACHINES_MAX).contains(number));
     text.split_once('x')
         .and_then(|(machines, threads)| Some((parse(machines)?, parse(threads)?)))
@@ -157,6 +157,8 @@ impl Ycsb {
             batch: self.batch as usize,
             access: self.access.into(),
             seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
+            cache_bytes: None,
+            publishes_models: true,
         }
     }
 }
@@ -181,7 +183,7 @@ fn simulated(
 }
 
 /// One line of what is under way, which the next one replaces; nothing where stderr is no terminal.
-fn say(what: &str) {
+pub(super) fn say(what: &str) {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         // A terminal that takes no more is no reason to fail.
