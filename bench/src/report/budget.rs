@@ -75,7 +75,7 @@ pub(crate) fn budget_text(record: &SimulatedRecord) -> String {
     match record.cache_budget_bytes {
         None => "whole".to_owned(),
         Some(0) => "top model alone".to_owned(),
-        Some(bytes) => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        Some(bytes) => format!("{} KiB", thousands(bytes >> 10)),
     }
 }
 
