@@ -22,6 +22,8 @@ use farsight_fabric_shm::ShmQueue;
 #[derive(Default)]
 pub struct History {
     moments: Vec<Vec<Line>>,
+    /// Once there is one.
+    region: Option<RegionId>,
 }
 
 impl History {
@@ -50,6 +52,7 @@ impl History {
             queue.take_read(0, piece).expect("a READ");
         }
         self.moments.push(moment);
+        self.region = Some(region);
     }
 
     /// Forgets all but the last `count` moments.
@@ -150,7 +153,13 @@ impl QueuePair for PastQueue<'_> {
     }
 
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
-        assert_eq!(mode, ReadMode::Stamped, "an engine's READs are stamped");
+        if self.history.region != Some(from.region) {
+            // Published models: whatever stands there is a hint.
+            assert_eq!(mode, ReadMode::Plain, "only leaves have stamps");
+            self.posted[slot] = Posted::Other;
+            return self.below.post_read(slot, from, line_count, mode);
+        }
+        assert_eq!(mode, ReadMode::Stamped, "an engine's READs of leaves are stamped");
         let first_line = (from.offset_bytes / 64) as usize;
         self.posted[slot] = Posted::Read { first_line, count: line_count, rung: false };
     }
@@ -205,8 +214,10 @@ impl QueuePair for PastQueue<'_> {
     }
 
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
-        let Posted::Read { first_line, count, rung: true } = self.posted[slot] else {
-            panic!("slot {slot} has no completed READ");
+        let (first_line, count) = match self.posted[slot] {
+            Posted::Other => return self.below.take_read(slot, into),
+            Posted::Read { first_line, count, rung: true } => (first_line, count),
+            Posted::Read { .. } => panic!("the READ in slot {slot} is not complete"),
         };
         assert_eq!(count, into.len(), "lines of the READ in slot {slot}");
         self.posted[slot] = Posted::Other;

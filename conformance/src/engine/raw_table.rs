@@ -27,7 +27,7 @@ pub struct RawTable {
     pub region_bytes: u64,
     /// The connection.
     pub connection: ShmConnection,
-    /// A queue pair, to which the table's region is attached.
+    /// A queue pair, to which the table's regions are attached.
     pub queue: ShmQueue,
 }
 
@@ -49,6 +49,9 @@ impl RawTable {
         let info: TableInfo =
             Reply::decode(&reply).expect("a reply").expect("the table").control().expect("a table");
         let region_bytes = queue.attach(info.region()).expect("the region");
+        for other in &info.regions[1..] {
+            queue.attach(other.id()).expect("a region");
+        }
         Self { info, region_bytes, connection, queue }
     }
 }

@@ -299,4 +299,13 @@ mod tests {
         assert!(published_record(&[], 0, 0).is_err());
         assert_eq!(part_record(5, &[0; PUBLISHED_LINES_MAX * WORDS_PER_LINE]), None);
     }
+
+    #[cfg(injected)]
+    #[test]
+    fn a_record_that_nobody_checks_is_found() {
+        farsight_base::injection::assert_found(
+            &injected::RECORD_UNCHECKED,
+            a_record_comes_back_and_no_other_is_taken_for_it,
+        );
+    }
 }
