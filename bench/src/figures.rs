@@ -318,7 +318,7 @@ mod tests {
         };
         let budgets = [of_budget(None, true), of_budget(Some(0), true), of_budget(Some(1 << 19), false)];
         let bars = drawn_together(&budgets);
-        assert!(bars.contains("top model alone, READs") && bars.contains("0.5 MiB, calls"), "{bars}");
+        assert!(bars.contains("top model alone, READs") && bars.contains("512 KiB, calls"), "{bars}");
         let mut none = record("c", "rolex", "uniform");
         none.median.throughput_ops_per_s = 0.0;
         let json = serde_json::to_string(&[none]).expect("plain data");
