@@ -250,7 +250,11 @@ pub const CLASSES: &[Class] = &[
         &[Struck(Fault::PausedClient)],
     ),
     by("19", "a model or cache older than a split, a reuse, a retraining", &[Seen(Mark::StaleModel)]),
-    nothing("20", "an owner that dies while it invalidates", "no cache needs an invalidation"),
+    nothing(
+        "20",
+        "an owner that dies while it invalidates",
+        "nobody owns what others keep: a writer that ends leaves leases, which end by themselves",
+    ),
     by("21", "a server that dies with its memory", &[Struck(Fault::CrashedServer)]),
     by("22", "a log's tail lost with the power", &[Seen(Mark::TailLost)]),
     by(

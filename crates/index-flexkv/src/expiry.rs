@@ -162,7 +162,8 @@ impl FlexSession {
         memory: ObjectMemory,
     ) -> Result<(), FlexError> {
         let place = place_of(memory);
-        if !self.table.has_object(shard, place) {
+        // The node's word: it may name what is no object.
+        if !place.is_sound() || !self.table.has_object(shard, place) {
             return Ok(());
         }
         let (tail, mut lines) = (self.table.tail(shard), vec![Line::ZERO; place.lines.into()]);
