@@ -74,8 +74,8 @@ pub fn inject<R>(bug: &'static Bug, model: impl FnOnce() -> R) -> R {
     model()
 }
 
-/// Runs of a model before a bug in it counts as not found. Loom's run tries every schedule, and a test's run is
-/// what it is. Shuttle draws schedules at random: a rare one is missing in some runs.
+/// Runs of a model before a bug in it counts as not found. Loom's run tries every schedule, and a test's run
+/// is what it is. Shuttle draws schedules at random: a rare one is missing in some runs.
 const RUNS_MAX: usize = if cfg!(shuttle) { 50 } else { 1 };
 
 /// Asserts that `model` fails, by a panic, with `bug` in place.

@@ -150,7 +150,7 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`CatalogueError`].
     fn offer_proxy(&self, offer: &ProxyOffer) -> Result<ProxyLease, CatalogueError>;
 
-    /// The compute nodes that write for others in the table of this number.
+    /// The compute nodes that write for others in the table of this number. Tells nothing of this process.
     ///
     /// # Errors
     /// [`CatalogueError`].

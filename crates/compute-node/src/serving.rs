@@ -26,6 +26,9 @@ pub struct ServingOptions {
     pub listener: Arc<dyn Listener>,
     /// Of each table's 1,024 partitions, for how many it offers to write.
     pub partitions: u16,
+    /// For how many percent of those that are served clients are to send writes; `None` leaves that to the
+    /// coordinator.
+    pub percent: Option<u8>,
     /// The clock that its replies tell, and by which it is late.
     pub clock: Arc<dyn Clock>,
 }
@@ -35,6 +38,7 @@ pub struct Serving {
     client: Client,
     address: String,
     partitions: u16,
+    percent: Option<u8>,
     pub(crate) listeners: Listeners,
     pub(crate) failure: Arc<Failure>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -57,11 +61,11 @@ impl Serving {
     /// # Errors
     /// [`StartError`] if messages there are too short.
     pub fn new(client: Client, options: ServingOptions) -> Result<Self, StartError> {
-        let ServingOptions { address, listener, partitions, clock } = options;
+        let ServingOptions { address, listener, partitions, percent, clock } = options;
         let message_bytes_min = HEADER_BYTES + 8 * OPERATIONS_MAX;
         let listeners = Listeners::new(vec![listener], message_bytes_min)?;
         let (failure, tables) = (Arc::default(), Mutex::default());
-        Ok(Self { client, address, partitions, listeners, failure, clock, tables })
+        Ok(Self { client, address, partitions, percent, listeners, failure, clock, tables })
     }
 
     /// Offers to write in each table of FlexKV, or renews that.
@@ -117,6 +121,7 @@ impl Serving {
             writes: served.writes.load(Ordering::Relaxed),
             combined: served.combined.load(Ordering::Relaxed),
             heat: served.take_heat(),
+            percent: self.percent,
         };
         self.client.offer_proxy(&offer).map(drop)
     }

@@ -28,11 +28,15 @@ pub struct ComputeNodeOptions {
     /// Of each table's 1,024 partitions, for how many it offers to write. It gets those that are no other
     /// compute node's. Default: all.
     pub partitions: u16,
+    /// For how many percent of those that are served clients are to send writes, those that are written most
+    /// first. Where several compute nodes say a number, the greatest counts. By default the coordinator sees
+    /// by what writes cost which part is best.
+    pub percent: Option<u8>,
 }
 
 impl Default for ComputeNodeOptions {
     fn default() -> Self {
-        Self { connect: ConnectOptions::default(), partitions: 1024 }
+        Self { connect: ConnectOptions::default(), partitions: 1024, percent: None }
     }
 }
 
@@ -105,6 +109,7 @@ impl ComputeNode {
             address: url.to_string(),
             listener,
             partitions: options.partitions,
+            percent: options.percent,
             clock: Arc::new(clock.clone()),
         };
         let serving = Serving::new(client.inner().clone(), options).map_err(StartError::Serve)?;

@@ -19,6 +19,7 @@
 //! insert.
 
 use farsight_base::Epoch;
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::{Key, OldValues, Writes};
 use farsight_layout::hash_index::KeyHash;
@@ -50,10 +51,16 @@ pub trait ProxyCalls: Send {
     /// Bytes of a request at most.
     fn message_bytes_max(&self) -> usize;
 
-    /// Brings what is known of them up to date, if it is old. Called once a batch.
-    fn refresh(&self);
+    /// Brings what is known of them up to date, if it is old. Called once a batch. The time, if there are
+    /// any.
+    fn refresh(&self) -> Option<MonotonicNs>;
+
+    /// Takes note of a batch that began then, of so many writes that they may execute, and that has ended.
+    /// By what is spent in writes it is decided for how many partitions they write.
+    fn note_batch(&self, begun: MonotonicNs, writes: usize);
 
     /// Which one writes for a partition, by a number that counts until the next [`ProxyCalls::refresh`].
+    /// Without one, the write is counted as this process's own.
     fn proxy_of(&self, partition: usize) -> Option<usize>;
 
     /// Until when it may find out what a call replaces that is sent now, by its own clock.
@@ -83,18 +90,20 @@ pub trait ProxyCalls: Send {
 }
 
 impl FlexSession {
+    /// Who may execute this batch in place of this session.
+    pub(crate) fn proxies_of(&self, writes: Writes<'_, Key<'_>>) -> Option<&dyn ProxyCalls> {
+        self.proxies.as_deref().filter(|_| replaces_any_value(writes.operation))
+    }
+
     /// Executes a batch of which other compute nodes write a part. False if they write none of it: then
     /// nothing was done.
     pub(crate) fn write_proxied<Q: QueuePair>(
         &self,
         queues: &mut [Q],
+        proxies: &dyn ProxyCalls,
         writes: Writes<'_, Key<'_>>,
         outcomes: &mut Vec<Written>,
     ) -> bool {
-        let Some(proxies) = self.proxies.as_deref().filter(|_| replaces_any_value(writes.operation)) else {
-            return false;
-        };
-        proxies.refresh();
         let proxy_of = |(key, operand): (Key<'_>, &[u8])| {
             let proxy = proxies.proxy_of(KeyHash::of(key.as_bytes()).partition())?;
             // What is refused for its operand is refused here.

@@ -134,8 +134,14 @@ impl FlexSession {
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
         let first = outcomes.len();
-        if !self.write_proxied(queues, writes, outcomes) {
+        let proxies = self.proxies_of(writes).and_then(|proxies| Some((proxies, proxies.refresh()?)));
+        let is_done =
+            proxies.is_some_and(|(proxies, _)| self.write_proxied(queues, proxies, writes, outcomes));
+        if !is_done {
             self.write_here(queues, writes, outcomes, old_values);
+        }
+        if let Some((proxies, begun)) = proxies {
+            proxies.note_batch(begun, writes.keys.len());
         }
         if let Some(store) = self.values.store() {
             let replaces = |written: &Written| {

@@ -9,6 +9,7 @@ mod balance;
 mod ended;
 mod head;
 mod keepers;
+mod knob;
 mod objects;
 mod places;
 mod proxies;
@@ -31,7 +32,7 @@ use farsight_layout::value_block::block_bytes;
 use farsight_protocol::{
     BlockSpaceStats, ComputeNode, ErrorCode, HashIndexStats, LostNodes, ObjectGrant, ObjectMemory,
     PROXIES_MAX, Proxy, ProxyLease, ProxyOffer, RegionInfo, Request, ServerError, Space, SpaceStats,
-    SplitGrant, ValueKind,
+    SplitGrant, ValueKind, WriteLoad,
 };
 
 use crate::compute_nodes::Connected;
@@ -237,9 +238,9 @@ impl FlexTable {
         })
     }
 
-    /// Who writes for others.
-    pub(crate) fn who_proxies(&self, now: MonotonicNs) -> Vec<Proxy> {
-        self.proxies().all(now)
+    /// Who writes for others, to a client that has written so much.
+    pub(crate) fn who_proxies(&self, now: MonotonicNs, load: &WriteLoad) -> Vec<Proxy> {
+        self.proxies().all(now, load)
     }
 
     fn proxies(&self) -> MutexGuard<'_, Proxies> {

@@ -7,7 +7,7 @@ use crate::request::decode_whole;
 use crate::{
     Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
     ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace,
-    ProxyOffer, Recalled, ServerError, Space, TableId, TableLayout, TakeIn,
+    ProxyOffer, Recalled, ServerError, Space, TableId, TableLayout, TakeIn, WriteLoad,
 };
 
 /// Requests in postcard.
@@ -258,6 +258,8 @@ pub enum ControlRequest {
     Proxies {
         /// The table.
         table: TableId,
+        /// What this process has written there since it last asked.
+        load: WriteLoad,
     },
     /// This connection's compute node keeps values of the table, or is about to: it trusts no lease on this
     /// node's keys that began before the answer. Answered by nothing.
@@ -348,6 +350,13 @@ impl ControlRequest {
             Self::OfferProxy(offer) if offer.heat.len() > HASH_PARTITIONS => refuse(format!(
                 "an index has {HASH_PARTITIONS} partitions, and an offer tells of {} of them",
                 offer.heat.len()
+            )),
+            Self::OfferProxy(ProxyOffer { percent: Some(percent @ 101..), .. }) => {
+                refuse(format!("partitions are offloaded in part or all, and {percent} percent are more"))
+            }
+            Self::Proxies { load, .. } if load.own.len() > HASH_PARTITIONS => refuse(format!(
+                "an index has {HASH_PARTITIONS} partitions, and a client tells of {} of them",
+                load.own.len()
             )),
             Self::ExchangeObjects { lines, .. } if !(1..=OBJECT_LINES_MAX).contains(lines) => {
                 refuse(format!("an object has 1 to {OBJECT_LINES_MAX} lines, not {lines}"))

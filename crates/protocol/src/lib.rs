@@ -50,7 +50,7 @@ pub use pool::{
     ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace,
     Space, SplitGrant,
 };
-pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer};
+pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
 pub use recalls::{RECALLS_MAX, Recalled, Recalls};
 pub use replace_entries::{ReplaceEntries, ReplaceEntry};
 pub use reply::{

@@ -29,6 +29,9 @@ pub struct ProxyOffer {
     pub combined: u64,
     /// By partition, the writes that it has executed there for others since its offer before.
     pub heat: Vec<(u16, u32)>,
+    /// For how many percent of the partitions that are served clients are to be told so, the most written
+    /// first. `None` leaves that to the coordinator. Of several that say a number, the greatest counts.
+    pub percent: Option<u8>,
 }
 
 impl ProxyOffer {
@@ -48,6 +51,19 @@ pub struct ProxyLease {
     pub lease_ms: u32,
 }
 
+/// What a process has written in a table since it last asked who writes for others.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WriteLoad {
+    /// Writes that others may execute: those that they did, and its own.
+    #[serde(with = "crate::exact::word")]
+    pub writes: u64,
+    /// Nanoseconds that its sessions spent in them, all together.
+    #[serde(with = "crate::exact::word")]
+    pub spent_ns: u64,
+    /// By partition, those of them that it executed itself.
+    pub own: Vec<(u16, u32)>,
+}
+
 /// A compute node that serves partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Proxy {
@@ -64,12 +80,14 @@ pub struct Proxy {
     /// Of those, writes for which a later one of the same key stood.
     #[serde(with = "crate::exact::word")]
     pub combined: u64,
-    /// Its partitions: the first of each run, and how many.
+    /// How many partitions it has.
+    pub has: u16,
+    /// Those for which clients are to send it writes: the first of each run, and how many.
     pub runs: Vec<(u16, u16)>,
 }
 
 impl Proxy {
-    /// How many partitions it has.
+    /// For how many partitions clients are to send it writes.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.runs.iter().map(|(_, count)| usize::from(*count)).sum()

@@ -33,6 +33,8 @@ const SHORT_LIFE_NS_MAX: u64 = 2_000_000_000;
 const SHORT_LIFE_ONE_IN: u64 = 3;
 /// For how many partitions one offers to write.
 const PARTITIONS: [u16; 3] = [1024, 700, 300];
+/// For which part of those clients are to send it writes, in percent.
+const PERCENT: [Option<u8>; 3] = [None, Some(60), Some(5)];
 
 /// What all lives of one of them have in common.
 struct Place<C: crate::cluster::Cluster> {
@@ -43,6 +45,7 @@ struct Place<C: crate::cluster::Cluster> {
     number: usize,
     count: usize,
     partitions: u16,
+    percent: Option<u8>,
 }
 
 /// Starts number `number` of so many, which serves until no process has work left.
@@ -51,9 +54,11 @@ pub(super) fn start<K: Kind, C: JudgedPool<K>>(
     (number, count): (usize, usize),
     left: &Arc<AtomicUsize>,
 ) {
-    let partitions = PARTITIONS[SplitMix64::new(plan.seed ^ number as u64).below(3) as usize];
+    let mut random = SplitMix64::new(plan.seed ^ number as u64);
+    let partitions = PARTITIONS[random.below(3) as usize];
+    let percent = PERCENT[random.below(3) as usize];
     let (plan, left) = (Arc::clone(plan), Arc::clone(left));
-    start_life::<K, C>(Place { plan, left, number, count, partitions }, number);
+    start_life::<K, C>(Place { plan, left, number, count, partitions, percent }, number);
 }
 
 /// Starts the program of this group, and when it was killed the next one.
@@ -86,7 +91,7 @@ impl<C: crate::cluster::Cluster> Place<C> {
     where
         C: JudgedPool<K>,
     {
-        let Self { plan, number, partitions, .. } = self;
+        let Self { plan, number, partitions, percent, .. } = self;
         let simulation = &plan.simulation;
         let client = C::connect(simulation, plan.addresses);
         let client =
@@ -97,7 +102,7 @@ impl<C: crate::cluster::Cluster> Place<C> {
         let address = format!("sim://compute-node-{number}");
         let host = Arc::new(simulation.listen::<K>(&address, FORMAT_VERSION));
         let (listener, clock) = (host.clone(), simulation.clock_of(group));
-        let options = ServingOptions { address, listener, partitions: *partitions, clock };
+        let options = ServingOptions { address, listener, partitions: *partitions, percent: *percent, clock };
         let serving = Arc::new(Serving::new(client, options).expect("messages are long enough"));
         let mut worker = Worker::open(&serving, 0, "worker").expect("a port");
         let is_over = Arc::new(AtomicBool::new(false));

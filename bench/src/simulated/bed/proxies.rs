@@ -39,7 +39,7 @@ pub(super) fn start(
         let address = format!("sim://compute-node-{machine}");
         let host = Arc::new(own.listen::<ReliableConnection>(&address, FORMAT_VERSION));
         let (listener, clock) = (host.clone(), own.clock_of(machine));
-        let options = ServingOptions { address, listener, partitions, clock };
+        let options = ServingOptions { address, listener, partitions, percent: None, clock };
         let serving = Arc::new(Serving::new(client, options).expect("messages are long enough"));
         let mut worker = Worker::open(&serving, 0, "worker").expect("a port");
         // Relaxed: all of it happens on one thread.

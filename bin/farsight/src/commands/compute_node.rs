@@ -43,6 +43,10 @@ pub(crate) struct Serving {
     /// Of each table's 1024 partitions, for how many to write at most
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = value_parser!(u16).range(1..=1024))]
     partitions: u16,
+    /// Of the partitions that are served, the part for which clients send writes, the most written first. By
+    /// default the pool tries what makes writes cheapest, a tenth at a time
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(0..=100))]
+    offload: Option<u8>,
     #[command(flatten)]
     listening: Listening,
     #[command(flatten)]
@@ -54,7 +58,7 @@ impl Serving {
         let mut signals = hear_signals()?;
         let mut connect = self.listening.connect_options()?;
         connect.server_uids.clone_from(&self.trusted.uids);
-        let options = ComputeNodeOptions { connect, partitions: self.partitions };
+        let options = ComputeNodeOptions { connect, partitions: self.partitions, percent: self.offload };
         let serving = ComputeNode::start(self.listening.builder()?, &self.pool, &options)?;
         let waiting = signals.handle();
         serving.on_failure(move || waiting.close());

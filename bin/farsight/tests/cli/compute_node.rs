@@ -24,8 +24,8 @@ fn a_compute_node_writes_for_others_until_it_is_killed() {
         let row = stats.lines().find(|line| line.contains(&own)).expect("who writes for others is shown");
         let columns: Vec<&str> = row.split_whitespace().collect();
         let at = columns.iter().position(|column| *column == own).expect("its address");
-        assert_eq!(columns[at + 1], "1024", "it has all partitions: {row}");
-        if columns[at + 2] == "1" {
+        assert_eq!(columns[at + 1..at + 3], ["1024", "1024"], "it has all partitions: {row}");
+        if columns[at + 3] == "1" {
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "the write is counted: {row}");
@@ -35,6 +35,20 @@ fn a_compute_node_writes_for_others_until_it_is_killed() {
     node.kill();
     assert!(serve.ok(&["put", "sessions", "7", "00000003"]).starts_with("replaced"), "one-sided again");
     assert_eq!(serve.ok(&["get", "sessions", "7"]), "00000003\n");
+}
+
+#[test]
+fn clients_are_told_of_the_part_that_is_set() {
+    let serve = Serve::start();
+    let pool = url(&serve.socket());
+    serve.ok(&["create", "sessions", "--engine", "flexkv"]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let node = Serve::start_program(directory, &["compute-node", "--pool", &pool, "--offload", "25"]);
+    let (stats, own) = (serve.ok(&["stats"]), url(&node.socket()));
+    let row = stats.lines().find(|line| line.contains(&own)).expect("who writes for others is shown");
+    assert!(row.contains("1024") && row.contains(" 256 "), "{row}");
+    let refused = serve.fails(&["compute-node", "--pool", &pool, "--offload", "101"]);
+    assert!(refused.contains("0..=100"), "{refused}");
 }
 
 #[test]

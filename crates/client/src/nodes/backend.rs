@@ -11,6 +11,7 @@ use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{
     ControlRequest, ErrorCode, NodeStats, Proxy, ProxyLease, ProxyOffer, ServerError, TableId, TableInfo,
+    WriteLoad,
 };
 
 use super::{Known, Nodes};
@@ -157,7 +158,7 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn proxies(&self, table: TableId) -> Result<Vec<Proxy>, CatalogueError> {
-        self.ask(0, &ControlRequest::Proxies { table })
+        self.ask(0, &ControlRequest::Proxies { table, load: WriteLoad::default() })
     }
 
     fn pending_training(&self) -> Result<u64, CatalogueError> {

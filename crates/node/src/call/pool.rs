@@ -117,8 +117,8 @@ impl Calls {
                 let objects = self.view.get(offer.table)?.objects()?;
                 answer.push_control(&objects.lease_partitions(owner()?, offer, self.now)?);
             }
-            ControlRequest::Proxies { table } => {
-                answer.push_control(&self.view.get(table)?.objects()?.who_proxies(self.now));
+            ControlRequest::Proxies { table, load } => {
+                answer.push_control(&self.view.get(table)?.objects()?.who_proxies(self.now, &load));
             }
             _ => unreachable!("the catalogue's requests are executed before"),
         }

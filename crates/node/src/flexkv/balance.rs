@@ -5,10 +5,11 @@
 //! - partitions move only if the greatest load falls by a twentieth of the mean and by more than chance
 //!   explains. So what is even stays where it is.
 //!
-//! A partition's load is its *heat*: the writes that compute nodes said they executed there, each two seconds
-//! counted half. FlexKV as published gives each compute node one partition of each rank of heat. Its hottest
-//! partition alone is more than a fair share of popular keys, so loads differ by a factor of two then. Here
-//! the next partition goes to the one with the least load (LPT), whatever their numbers.
+//! A partition's load is its *heat*: the writes that compute nodes said they executed there, for others or
+//! for themselves, each two seconds counted half. FlexKV as published gives each compute node one partition
+//! of each rank of heat. Its hottest partition alone is more than a fair share of popular keys, so loads
+//! differ by a factor of two then. Here the next partition goes to the one with the least load (LPT),
+//! whatever their numbers.
 
 use std::time::Duration;
 
@@ -60,6 +61,15 @@ impl Heat {
                 *writes += f64::from(*count);
             }
         }
+    }
+
+    /// Of these partitions so many that are written most, as marks by number.
+    pub(super) fn hottest(&self, mut partitions: Vec<u16>, count: usize) -> Box<[bool]> {
+        // Stable: those that are alike stay in their order.
+        partitions.sort_by(|one, other| self.load(*other).total_cmp(&self.load(*one)));
+        let mut hottest = vec![false; HASH_PARTITIONS];
+        partitions.iter().take(count).for_each(|partition| hottest[usize::from(*partition)] = true);
+        hottest.into()
     }
 
     /// The load of a partition. One that nobody writes is some, so that numbers come close, too.
@@ -117,8 +127,9 @@ pub(super) fn hand_out(shares: &mut [Share], heat: &Heat) {
     }
 }
 
-/// Moves partitions from those with the greatest loads to those with the least, if that pays.
-pub(super) fn level(shares: &mut [Share], heat: &Heat) {
+/// Moves partitions from those with the greatest loads to those with the least, if that pays. True if any
+/// has moved.
+pub(super) fn level(shares: &mut [Share], heat: &Heat) -> bool {
     let before = heat.greatest(shares);
     let mut leveled = shares.to_vec();
     for _ in 0..MOVES_MAX {
@@ -128,9 +139,11 @@ pub(super) fn level(shares: &mut [Share], heat: &Heat) {
     }
     let gain = before - heat.greatest(&leveled);
     let mean = shares.iter().map(|share| heat.load_of(share)).sum::<f64>() / shares.len().max(1) as f64;
-    if gain >= GAIN_MIN * mean && gain > DEVIATIONS_MIN * before.sqrt() {
+    let pays = gain >= GAIN_MIN * mean && gain > DEVIATIONS_MIN * before.sqrt();
+    if pays {
         shares.clone_from_slice(&leveled);
     }
+    pays
 }
 
 /// Moves the partition that brings the greatest and the least load nearest to each other. False if none does.

@@ -8,15 +8,17 @@
 //! to have a partition, or one whose lease is over, cost time and never a write.
 //!
 //! So the coordinator may move partitions at any time, by [how much is written there](super::balance). It
-//! does not wait until their former compute node has let go.
+//! does not wait until their former compute node has let go. For the same reason it may tell clients of
+//! [some of the partitions](super::knob) alone, those that are written most.
 
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_layout::hash_index::HASH_PARTITIONS;
-use farsight_protocol::{ComputeNode, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer};
+use farsight_protocol::{ComputeNode, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
 
 use super::balance::{Heat, Share, hand_out, level};
+use super::knob::{ALL, Knob};
 
 /// How long partitions are a compute node's that does not ask again.
 const LEASE: Duration = Duration::from_secs(2);
@@ -39,6 +41,9 @@ pub(super) struct Proxies {
     shares: Vec<Share>,
     heat: Heat,
     leveled: Option<MonotonicNs>,
+    knob: Knob,
+    /// The partitions of which clients are told; `None` before they are chosen anew.
+    told: Option<Box<[bool]>>,
 }
 
 impl Proxies {
@@ -65,8 +70,11 @@ impl Proxies {
         hand_out(&mut self.shares, &self.heat);
         let is_due = self.leveled.is_none_or(|leveled| now.since(leveled) >= LEVELED_EACH);
         if is_due || !is_known {
-            level(&mut self.shares, &self.heat);
+            if level(&mut self.shares, &self.heat) || !is_known {
+                self.knob.note_moved();
+            }
             self.leveled = Some(now);
+            self.told = None;
         }
         let own = self.leased.iter().position(|leased| leased.owner == owner);
         let partitions = own.map_or(0, |index| self.shares[index].partitions.len());
@@ -90,20 +98,41 @@ impl Proxies {
         self.shares[index].shrink(&self.heat);
     }
 
-    /// Who has which partitions, by number.
-    pub(super) fn all(&mut self, now: MonotonicNs) -> Vec<Proxy> {
+    /// Who has which partitions, by number, to a client that has written so much.
+    pub(super) fn all(&mut self, now: MonotonicNs, load: &WriteLoad) -> Vec<Proxy> {
         self.expire(now);
+        self.heat.note(now, &load.own);
+        if self.percent_said().is_none() && self.knob.note(now, load) {
+            self.told = None;
+        }
+        let told = self.told.take().unwrap_or_else(|| self.choose_told());
+        let runs = |share: &Share| {
+            Proxy::runs_of(share.partitions.iter().copied().filter(|number| told[usize::from(*number)]))
+        };
         let proxy = |(leased, share): (&Leased, &Share)| Proxy {
             compute_node: leased.owner,
             address: leased.offer.address.clone(),
             epoch: leased.offer.epoch,
             writes: leased.offer.writes,
             combined: leased.offer.combined,
-            runs: Proxy::runs_of(share.partitions.iter().copied()),
+            has: u16::try_from(share.partitions.len()).expect("there are fewer"),
+            runs: runs(share),
         };
         let mut all: Vec<Proxy> = self.leased.iter().zip(&self.shares).map(proxy).collect();
         all.sort_unstable_by_key(|proxy| proxy.compute_node);
+        self.told = Some(told);
         all
+    }
+
+    /// The part of all that are served which is set, of those that are written most.
+    fn choose_told(&self) -> Box<[bool]> {
+        let served: Vec<u16> =
+            self.shares.iter().flat_map(|share| share.partitions.iter().copied()).collect();
+        let count = match self.percent_said() {
+            Some(percent) => (served.len() * usize::from(percent)).div_ceil(100),
+            None => (served.len() * usize::from(self.knob.tenths())).div_ceil(usize::from(ALL)),
+        };
+        self.heat.hottest(served, count)
     }
 
     /// Takes back what this compute node had.
@@ -111,14 +140,26 @@ impl Proxies {
         self.keep(|leased| leased.owner != owner);
     }
 
+    fn percent_said(&self) -> Option<u8> {
+        self.leased.iter().filter_map(|leased| leased.offer.percent).max()
+    }
+
     fn expire(&mut self, now: MonotonicNs) {
         self.keep(|leased| leased.until > now);
     }
 
     fn keep(&mut self, is_kept: impl Fn(&Leased) -> bool) {
+        if self.leased.iter().all(&is_kept) {
+            return;
+        }
+        self.told = None;
+        self.knob.note_moved();
         let mut kept = self.leased.iter().map(&is_kept);
         self.shares.retain(|_| kept.next().expect("as many"));
         self.leased.retain(is_kept);
+        if self.leased.is_empty() {
+            self.knob = Knob::default();
+        }
     }
 }
 
@@ -141,6 +182,7 @@ mod tests {
             writes: 3,
             combined: 1,
             heat: Vec::new(),
+            percent: None,
         }
     }
 
@@ -153,7 +195,7 @@ mod tests {
 
     /// How many partitions each has.
     fn counts(proxies: &mut Proxies, at_ms: u64) -> Vec<(u32, usize)> {
-        let all = proxies.all(MonotonicNs(at_ms * 1_000_000));
+        let all = proxies.all(MonotonicNs(at_ms * 1_000_000), &WriteLoad::default());
         all.iter().map(|proxy| (proxy.compute_node.0, proxy.partitions())).collect()
     }
 
@@ -202,6 +244,28 @@ mod tests {
         let own = &proxies.shares[0].partitions;
         let left = before[..4].iter().filter(|partition| own.contains(partition)).count();
         assert_eq!(left, 2, "the other two are the other one's");
+    }
+
+    /// Clients are told of the part that is set, of those that are written most, by whomever.
+    #[test]
+    fn clients_are_told_of_the_partitions_that_are_written_most() {
+        let mut proxies = Proxies::default();
+        let offers = |percent| ProxyOffer { percent, ..offer(u16::MAX) };
+        proxies.lease(A, offers(Some(1)), MonotonicNs(0)).expect("there is room");
+        let own: Vec<(u16, u32)> = (500..511).map(|partition| (partition, 9)).collect();
+        let load = WriteLoad { writes: 99, spent_ns: 1, own };
+        proxies.all(MonotonicNs(1), &load);
+        proxies.lease(A, offers(Some(1)), MonotonicNs(1_000_000_000)).expect("its own");
+        let all = proxies.all(MonotonicNs(1_000_000_000), &WriteLoad::default());
+        assert_eq!((all[0].has, &all[0].runs[..]), (1_024, &[(500, 11)][..]), "a hundredth, rounded up");
+        let first = all.len();
+        proxies.lease(A, offers(None), MonotonicNs(2_000_000_000)).expect("its own");
+        let all = proxies.all(MonotonicNs(2_000_000_000), &WriteLoad::default());
+        assert_eq!((first, all[0].partitions()), (1, 1_024), "all, before anything is measured");
+        // A step down, in the first sample that is long enough.
+        let load = WriteLoad { writes: 10_000, spent_ns: 1, own: Vec::new() };
+        proxies.lease(A, offers(None), MonotonicNs(3_900_000_000)).expect("its own");
+        assert!(proxies.all(MonotonicNs(4_200_000_000), &load)[0].partitions() < 1_024);
     }
 
     #[test]

@@ -45,8 +45,15 @@ pub(super) fn proxies(
     client: &Client,
     coordinator: &NodeStats,
 ) -> Result<Option<comfy_table::Table>, CatalogueError> {
-    let mut proxies =
-        listing(["table", "writes for others", "at", "partitions", "writes", "combined with later ones"]);
+    let mut proxies = listing([
+        "table",
+        "writes for others",
+        "at",
+        "partitions",
+        "of those offloaded",
+        "writes",
+        "combined with later ones",
+    ]);
     let of_hashes = coordinator.tables.iter().filter(|table| table.hash_index.is_some());
     for table in of_hashes {
         for proxy in client.proxies(table.info.id)? {
@@ -54,6 +61,7 @@ pub(super) fn proxies(
                 name_of(table).to_owned(),
                 format!("compute node {}", proxy.compute_node.0),
                 proxy.address.clone(),
+                proxy.has.to_string(),
                 proxy.partitions().to_string(),
                 proxy.writes.to_string(),
                 proxy.combined.to_string(),

@@ -3,9 +3,9 @@
 //! Invariant: what is known of them is a hint of half a second ago. A call goes to the process that the
 //! coordinator named, by the epoch of its listener, or to nobody: another one at its address is told nothing.
 //!
-//! Protocol: the sessions of a process share what the coordinator said. A batch that finds it
-//! [`AGE_MAX`] old asks again. A compute node that was not reached, or did not answer, is left out for
-//! [`LEFT_OUT`].
+//! Protocol: the sessions of a process share what the coordinator said. A batch that finds it [`AGE_MAX`] old
+//! asks again, and says what was written since. A compute node that was not reached, or did not answer, is
+//! left out for [`LEFT_OUT`].
 //!
 //! Time: the replies of a compute node tell its clock. A call that is sent some time later says the sum of
 //! both, and [`DECIDED_WITHIN`] more. That is no later than so long after it was sent, whatever the clocks
@@ -19,11 +19,12 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_base::clock::{Clock, MonotonicNs};
+use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::leaves_calls_unknown;
 use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
 use farsight_layout::hash_index::HASH_PARTITIONS;
-use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, Reply, Request, TableId};
+use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, Reply, Request, TableId, WriteLoad};
 
 use crate::call::{call, receive, send};
 use crate::nodes::Nodes;
@@ -55,9 +56,18 @@ struct Routes {
 /// What the sessions of a process know.
 pub(super) struct KnownProxies<C> {
     clock: OnceLock<Arc<dyn Clock>>,
+    written: Written,
     state: Mutex<State>,
     /// Held while a connection is made: others that want one of them wait, for [`CONNECT_MAX`] at most.
     connections: Mutex<BTreeMap<Place, Arc<C>>>,
+}
+
+/// What its sessions have written since the coordinator was told.
+struct Written {
+    writes: AtomicU64,
+    spent_ns: AtomicU64,
+    /// By partition, what they executed themselves.
+    own: Box<[AtomicU32]>,
 }
 
 struct State {
@@ -69,7 +79,28 @@ struct State {
 impl<C> Default for KnownProxies<C> {
     fn default() -> Self {
         let state = State { asked: None, routes: Arc::default(), left_out: BTreeMap::new() };
-        Self { clock: OnceLock::new(), state: Mutex::new(state), connections: Mutex::default() }
+        let (clock, written) = (OnceLock::new(), Written::default());
+        Self { clock, written, state: Mutex::new(state), connections: Mutex::default() }
+    }
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        let own = (0..HASH_PARTITIONS).map(|_| AtomicU32::new(0)).collect();
+        Self { writes: AtomicU64::new(0), spent_ns: AtomicU64::new(0), own }
+    }
+}
+
+impl Written {
+    /// All of it, to be told.
+    fn take(&self) -> WriteLoad {
+        // Relaxed, here and wherever these are counted: statistics.
+        let own = self.own.iter().map(|writes| writes.swap(0, Ordering::Relaxed));
+        WriteLoad {
+            own: (0..).zip(own).filter(|(_, writes)| *writes > 0).collect(),
+            writes: self.writes.swap(0, Ordering::Relaxed),
+            spent_ns: self.spent_ns.swap(0, Ordering::Relaxed),
+        }
     }
 }
 
@@ -236,23 +267,37 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
         C::Queue::MESSAGE_BYTES_MAX
     }
 
-    fn refresh(&self) {
-        let (mut routes, is_old) = self.known.current(self.clock.now());
+    fn refresh(&self) -> Option<MonotonicNs> {
+        let mut now = self.clock.now();
+        let (mut routes, is_old) = self.known.current(now);
         if is_old {
             // No lock is held while the answer is awaited. A coordinator that does not answer changes nothing
             // for those who write: they find out by their own verbs.
-            if let Ok(proxies) = self.nodes.ask(0, &ControlRequest::Proxies { table: self.table }) {
-                routes = self.known.note(proxies, self.clock.now());
+            let request = ControlRequest::Proxies { table: self.table, load: self.known.written.take() };
+            if let Ok(proxies) = self.nodes.ask(0, &request) {
+                now = self.clock.now();
+                routes = self.known.note(proxies, now);
             }
         }
         if !Arc::ptr_eq(&routes, &self.routes.borrow()) {
             self.links.borrow_mut().retain(|place, _| routes.places.contains(place));
             *self.routes.borrow_mut() = routes;
         }
+        (!self.routes.borrow().places.is_empty()).then_some(now)
+    }
+
+    fn note_batch(&self, begun: MonotonicNs, writes: usize) {
+        let Written { writes: counted, spent_ns, .. } = &self.known.written;
+        counted.fetch_add(writes as u64, Ordering::Relaxed);
+        spent_ns.fetch_add(self.clock.now().since(begun).as_nanos() as u64, Ordering::Relaxed);
     }
 
     fn proxy_of(&self, partition: usize) -> Option<usize> {
-        self.routes.borrow().by_partition[partition].map(usize::from)
+        let proxy = self.routes.borrow().by_partition[partition].map(usize::from);
+        if proxy.is_none() {
+            self.known.written.own[partition].fetch_add(1, Ordering::Relaxed);
+        }
+        proxy
     }
 
     fn until(&self, proxy: usize) -> Result<u64, ProxyFailure> {
@@ -319,7 +364,7 @@ mod tests {
 
     fn proxy(number: u32, address: &str, runs: &[(u16, u16)]) -> Proxy {
         let (compute_node, address) = (ComputeNode(number), address.to_owned());
-        Proxy { compute_node, address, epoch: 7, writes: 0, combined: 0, runs: runs.to_vec() }
+        Proxy { compute_node, address, epoch: 7, writes: 0, combined: 0, has: 0, runs: runs.to_vec() }
     }
 
     #[test]
