@@ -115,9 +115,9 @@ pub enum ServerSource {
     Start(ServerCommand),
     /// The memory nodes of a pool, so many, each started by this command; for tables of this engine.
     StartPool(&'static EngineKind, ServerCommand, usize),
-    /// Already running, on this host or another, or a pool's memory nodes. Tables made there, named by
-    /// [`table_names`], stay until it ends.
-    Connect(Addresses, ConnectOptions),
+    /// Already running, on this host or another, or a pool's memory nodes; for tables of this engine, or of
+    /// the usual one there. Tables made there, named by [`table_names`], are dropped at the end.
+    Connect(Option<&'static EngineKind>, Addresses, ConnectOptions),
 }
 
 impl ServerSource {
@@ -126,7 +126,7 @@ impl ServerSource {
     pub fn fabric(&self) -> &'static str {
         let url = match self {
             Self::Start(command) | Self::StartPool(_, command, _) => command.network.as_ref(),
-            Self::Connect(addresses, _) => Some(&addresses.urls()[0]),
+            Self::Connect(_, addresses, _) => Some(&addresses.urls()[0]),
         };
         match url {
             None | Some(ServerUrl::Shm(_)) => "shm",

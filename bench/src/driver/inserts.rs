@@ -131,7 +131,7 @@ impl InsertPlan {
         placement: &Placement,
         cancellation: &Cancellation,
     ) -> Result<InsertOutcome, DriverError> {
-        if let ServerSource::Connect(url, options) = source {
+        if let ServerSource::Connect(_, url, options) = source {
             // What training does is asked of a server: a pool is refused before anything is loaded.
             Client::connect_with(url, options)?.stats()?;
         }

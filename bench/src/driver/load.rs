@@ -123,7 +123,7 @@ impl Load {
             ServerSource::StartPool(_, command, nodes) => server_process::start_pool(command, *nodes)?,
             ServerSource::Connect(..) => Vec::new(),
         };
-        let (url, options, name) = if let ServerSource::Connect(url, options) = source {
+        let (url, options, name) = if let ServerSource::Connect(_, url, options) = source {
             (url.clone(), options.clone(), format!("{}-{number}", table_names()))
         } else {
             let urls = servers.iter().map(|server| server.url().clone()).collect();
@@ -132,7 +132,6 @@ impl Load {
         // Nothing that was measured before would belong to a server that was started again.
         let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..options };
         let client = Client::connect_with(&url, &options)?;
-        let nodes = url.urls().len();
         let options = table_options(source, keys);
         let table = client.create_table_of::<u64>(&name, values.kind(), &options)?;
         let engine = table.engine();
@@ -146,10 +145,11 @@ impl Load {
         age.fill((&table, values), options, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
 
-        let rested = match nodes {
+        let rested = if engine.is_alone() {
             // Only of its own server the driver knows that nobody else keeps it busy.
-            1 => Rested::wait(&client, &name, !servers.is_empty(), cancellation)?,
-            _ => Rested::of_pool(&client, &name, cancellation)?,
+            Rested::wait(&client, &name, !servers.is_empty(), cancellation)?
+        } else {
+            Rested::of_pool(&client, &name, cancellation)?
         };
         if let Some(cache_bytes) = cache_bytes
             && !table.set_cache_bytes(cache_bytes)?
@@ -295,7 +295,9 @@ pub fn table_names() -> String {
 
 /// What is said of the new table: its engine, if the source is for one, and of XStore-D a sample of its keys.
 fn table_options(source: &ServerSource, keys: &[Identity]) -> TableOptions<u64> {
-    let ServerSource::StartPool(engine, ..) = source else { return TableOptions::default() };
+    let (ServerSource::StartPool(engine, ..) | ServerSource::Connect(Some(engine), ..)) = source else {
+        return TableOptions::default();
+    };
     let step = keys.len().div_ceil(SAMPLE_KEYS).max(1);
     TableOptions {
         engine: Some(*engine),

@@ -291,7 +291,7 @@ fn every_workload_runs_through_tls() {
     check_tcp(&output, &json);
     let shown = String::from_utf8_lossy(&output.stdout);
     let kept = format!("its tables at {url}, farsight-bench-");
-    assert!(shown.contains(&kept) && shown.contains("stay until that is stopped"), "{shown}");
+    assert!(shown.contains(&kept) && shown.contains("are dropped at the end"), "{shown}");
 }
 
 /// What YCSB costs over TCP, in the clear or not.
@@ -532,10 +532,14 @@ fn a_running_server_is_used_and_left_running() {
     let mut server = listen("serve", servers.path());
     let url = server.url();
     let shape = ["--workload", "c", "--keys", "20000", "--seconds", "0.1", "--runs", "1", "--connect", &url];
-    for _ in 0..2 {
-        let output = place.run(&shape);
+    for engine in [&[][..], &["--engine", "flexkv,xstore"]] {
+        let output = place.run(&[&shape[..], engine].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(shown.contains("flexkv"), !engine.is_empty(), "{shown}");
     }
+    let client = farsight::connect(&url).expect("it is there");
+    assert!(client.tables().expect("it answers").is_empty(), "its tables are dropped");
     assert_eq!(server.process.try_wait().expect("a child can be asked"), None, "the server was stopped");
 }
 

@@ -87,22 +87,22 @@ impl Running {
         Ok(())
     }
 
-    /// The server, if one is named.
-    fn source(&self) -> Result<Option<ServerSource>> {
+    /// The server, if one is named, for tables of this engine.
+    fn source(&self, engine: Option<&'static EngineKind>) -> Result<Option<ServerSource>> {
         let Some(addresses) = &self.connect else { return Ok(None) };
-        Ok(Some(ServerSource::Connect(addresses.clone(), self.way.options()?)))
+        Ok(Some(ServerSource::Connect(engine, addresses.clone(), self.way.options()?)))
     }
 
-    /// What stays behind there.
+    /// Which tables are made there.
     fn remains(&self) -> String {
         self.connect.as_ref().map_or_else(String::new, |addresses| {
-            format!("its tables at {addresses}, {}-1 and so on, stay until that is stopped\n", table_names())
+            format!("its tables at {addresses}, {}-1 and so on, are dropped at the end\n", table_names())
         })
     }
 
     /// Says that a signal ended the benchmark.
     fn interrupted(&self) -> ExitCode {
-        interrupted(if self.connect.is_some() { "its tables stay" } else { "the server is stopped" })
+        interrupted(if self.connect.is_some() { "its tables are dropped" } else { "the server is stopped" })
     }
 }
 
@@ -147,8 +147,8 @@ How it measures:
   --engine rolex or xstore-d it starts memory nodes, all on the first core;
   with several engines, all of them run each workload, one after the other.
   With --connect it uses a running server instead, or a pool's memory nodes, in
-  new tables, one for each run of a workload that inserts. Nothing drops them:
-  they take memory until the server is stopped.
+  new tables, one for each run of a workload that inserts, and drops each when
+  its runs are done. Processes of `farsight compute-node` take part then.
   --fabric tcp has the server listen on loopback, too, and clients come that
   way: no limit of this machine's memory is shown beside that.
 
@@ -268,15 +268,9 @@ struct Ycsb {
     /// prices
     #[arg(long, value_enum, default_value_t)]
     fabric: FabricName,
-    /// Whose tables: xstore on a server, xstore-d or rolex in a pool of memory nodes; several with commas
-    /// between are run in turns [default: xstore]
-    #[arg(
-        long,
-        value_parser = engine(),
-        value_name = "NAME[,NAME...]",
-        value_delimiter = ',',
-        conflicts_with = "connect"
-    )]
+    /// Whose tables: xstore on a server, xstore-d, rolex or flexkv in a pool of memory nodes; several with
+    /// commas between are run in turns [default: xstore; with --connect the usual one there]
+    #[arg(long, value_parser = engine(), value_name = "NAME[,NAME...]", value_delimiter = ',')]
     engine: Vec<&'static EngineKind>,
     /// Memory nodes of a pool that is started here
     #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "connect",
@@ -467,7 +461,9 @@ impl Ycsb {
         cancellation: &Cancellation,
     ) -> Result<Vec<Outcome>> {
         let plan = self.plan(dataset)?;
-        if let Some(source) = self.running.source()? {
+        if self.engine.is_empty()
+            && let Some(source) = self.running.source(None)?
+        {
             return Ok(vec![plan.run(keys, &source, placement, cancellation)?]);
         }
         let engines = self.engines();
@@ -496,6 +492,9 @@ impl Ycsb {
 
     /// What is started for this engine.
     fn source_of(&self, engine: &'static EngineKind, placement: &Placement) -> Result<ServerSource> {
+        if let Some(source) = self.running.source(Some(engine))? {
+            return Ok(source);
+        }
         let mut command = server_command(self.fabric.network(), placement)?;
         if let Some(data) = &self.data {
             command.data.clone_from(&self.data);

@@ -31,8 +31,7 @@ for a core.
 The JSON has, besides, what happened in each tenth of a second: inserts, GETs,
 sub-models trained again, sub-models waiting, the age of the oldest.
 
-With --connect its two tables stay on that server, and take memory there until
-it is stopped.
+With --connect its two tables are made on that server, and dropped at the end.
 
 Examples:
   farsight bench inserts
@@ -90,7 +89,7 @@ impl Inserts {
         let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         let placement = Placement::new(2, self.running.connect.is_some())?;
-        let source = match self.running.source()? {
+        let source = match self.running.source(None)? {
             Some(source) => source,
             None => ServerSource::Start(server_command(None, &placement)?),
         };
