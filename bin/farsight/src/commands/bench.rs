@@ -147,9 +147,9 @@ How it measures:
   --engine rolex or xstore-d it starts memory nodes, all on the first core;
   with several engines, all of them run each workload, one after the other.
   With --connect it uses a running server instead, or a pool's memory nodes, in
-  new tables, one for each run of a workload that inserts, and drops each when
-  its runs are done. Processes of `farsight compute-node` take part then.
-  --fabric tcp has the server listen on loopback, too, and clients come that
+  new tables, one for each run of a workload that inserts. It drops each when its
+  runs are done. Processes of `farsight compute-node` take part then.
+  With --fabric tcp the server listens on loopback, too, and clients come that
   way: no limit of this machine's memory is shown beside that.
 
   Before each run the client's cache is filled and the run warmed up. Each

@@ -3,12 +3,17 @@
 //! Invariant: what is set is a part of the partitions, from none to all, in tenths. Nothing but time depends
 //! on it: who writes where is a hint.
 //!
-//! Protocol, as of the published system's knob, which climbs a hill with one peak (FlexKV, section 4):
+//! Protocol:
 //! 1. All partitions are offloaded at first. A sample begins when all clients have heard what is set.
 //! 2. While it rests, a sample is compared with what writes cost when the knob came to rest. They cost
-//!    something else twice in turn, or partitions went to another compute node: go one step.
-//! 3. That step made writes cheaper: go on in its direction. It did not: go the other way from where it was.
-//! 4. Two steps in turn made nothing cheaper, or there is no further step: rest at the best.
+//!    something else twice in turn, or partitions went to another compute node: it begins to search.
+//! 3. It measures both ends, none and all, and goes a step from the best so far.
+//! 4. That step made writes cheaper: go on in its direction. It did not: go the other way from there.
+//! 5. Two steps in turn made nothing cheaper, or there is no further step: rest at the best.
+//!
+//! Steps 2, 4 and 5 are the published system's (FlexKV, section 4), which climbs a hill with one peak. But a
+//! batch waits for its calls, be they one or many. So up to the last partition nothing becomes cheaper where
+//! offloading does not pay, and a climb from all would end at once. Hence step 3.
 //!
 //! The published knob counts operations a second. A program that writes less would turn that one. Here
 //! clients say how long they were writing, so a write's *cost* is measured, however many there are. The
@@ -47,6 +52,8 @@ enum State {
     New,
     /// At rest, since writes cost so much; for so many samples in turn they did not.
     Rest(Measured, u8),
+    /// The best so far; what is set is an end, and this is the other one if it is to be measured, too.
+    Ends(Measured, Option<u8>),
     /// The first step from there.
     First(Measured),
     /// Further ones: the best so far, and how many in turn were not better.
@@ -122,6 +129,15 @@ impl Knob {
                 }
             }
             State::Rest(rest, _) => State::Rest(rest, 0),
+            State::Ends(best, then) => {
+                let best = if sample.is_less_than(best) { sample } else { best };
+                if let Some(end) = then {
+                    self.tenths = end;
+                    State::Ends(best, None)
+                } else {
+                    self.step_from(best)
+                }
+            }
             State::First(best) if sample.is_less_than(best) => self.go_on(sample, 0),
             State::First(best) => {
                 self.tenths = best.tenths;
@@ -133,14 +149,22 @@ impl Knob {
         };
     }
 
-    /// The first step from a setting that costs so much.
+    /// Begins to search, from a setting that costs so much.
     fn begin(&mut self, from: Measured) -> State {
         self.is_moved = false;
+        let mut ends = [0, ALL].into_iter().filter(|end| *end != from.tenths);
+        self.tenths = ends.next().expect("one of two is another");
+        State::Ends(from, ends.next())
+    }
+
+    /// The first step from the best that is known.
+    fn step_from(&mut self, best: Measured) -> State {
+        self.tenths = best.tenths;
         if self.next().is_none() {
             self.is_up = !self.is_up;
         }
         self.tenths = self.next().expect("there is a step up or one down");
-        State::First(from)
+        State::First(best)
     }
 
     /// The next step, or rest at the best.
@@ -216,22 +240,32 @@ mod tests {
         move |tenths| 1_000.0 * 1.1_f64.powi(i32::from(tenths.abs_diff(peak)))
     }
 
-    /// The published steps (Figure 18), the other way round: from all to seven tenths, then from there to
-    /// four.
     #[test]
     fn it_finds_the_best_part_and_another_one_when_writes_change() {
         let mut bench = Bench::new();
-        assert_eq!(bench.settle(&least_at(7)), [9, 8, 7, 6, 5, 7]);
+        assert_eq!(bench.settle(&least_at(7)), [0, 9, 8, 7, 6, 5, 7]);
         assert_eq!(bench.settle(&least_at(7)), [7], "it stays there");
         // The first sample that is another one may be chance.
-        assert_eq!(bench.settle(&|tenths| 2.0 * least_at(4)(tenths)), [7, 6, 5, 4, 3, 2, 4][..].to_vec());
+        let other = |tenths| 2.0 * least_at(4)(tenths);
+        assert_eq!(bench.settle(&other), [7, 0, 10, 6, 5, 4, 3, 2, 4]);
     }
 
     #[test]
     fn it_turns_where_the_first_step_is_the_wrong_one() {
         let mut bench = Bench::new();
-        bench.settle(&least_at(3));
-        assert_eq!(bench.settle(&|tenths| 2.0 * least_at(6)(tenths)), [3, 2, 4, 5, 6, 7, 8, 6]);
+        assert_eq!(bench.settle(&least_at(3)), [0, 1, 2, 3, 4, 5, 3]);
+        let other = |tenths| 2.0 * least_at(2)(tenths);
+        assert_eq!(bench.settle(&other), [3, 0, 10, 4, 2, 1, 0, 2]);
+    }
+
+    /// A batch waits for its calls, be they one or many.
+    #[test]
+    fn it_finds_an_end_behind_costs_that_are_all_alike() {
+        let mut bench = Bench::new();
+        let none_is_best = |tenths| if tenths == 0 { 500.0 } else { 1_000.0 };
+        assert_eq!(bench.settle(&none_is_best).last(), Some(&0));
+        let all_is_best = |tenths| if tenths == ALL { 2_000.0 } else { 5_000.0 };
+        assert_eq!(bench.settle(&all_is_best).last(), Some(&ALL));
     }
 
     #[test]
@@ -261,7 +295,7 @@ mod tests {
         assert!(!knob.note(at(2_500), &load(WRITES_MIN - 1)), "too few");
         assert_eq!(knob.tenths(), ALL);
         assert!(knob.note(at(60_000), &load(1)));
-        assert_eq!(knob.tenths(), ALL - 1);
+        assert_eq!(knob.tenths(), 0);
     }
 
     #[test]
