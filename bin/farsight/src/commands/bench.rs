@@ -268,8 +268,8 @@ struct Ycsb {
     /// prices
     #[arg(long, value_enum, default_value_t)]
     fabric: FabricName,
-    /// Whose tables: xstore on a server, xstore-d, rolex or flexkv in a pool of memory nodes; several with
-    /// commas between are run in turns [default: xstore; with --connect the usual one there]
+    /// Whose tables; several with commas between are run in turns [default: xstore, or what a server that
+    /// runs makes]
     #[arg(long, value_parser = engine(), value_name = "NAME[,NAME...]", value_delimiter = ',')]
     engine: Vec<&'static EngineKind>,
     /// Memory nodes of a pool that is started here
