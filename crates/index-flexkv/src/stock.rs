@@ -22,10 +22,16 @@ use crate::{FlexError, FlexTable};
 
 /// Bytes of a batch of memory that is taken at once, unless one has more.
 const BATCH_LINES: usize = 1 << 10;
-/// Objects of a batch at most.
-const BATCH_MAX: usize = 64;
-/// So many objects are published, or freed, before their node hears of it.
-const REPORTED_AT: usize = 256;
+/// Objects of the first batch of a length, and of any at most: each is twice the one before. So who writes
+/// much calls rarely, and who writes little has little in hand.
+const BATCH_FIRST: usize = 64;
+const BATCH_MAX: usize = 512;
+/// A later one is no more than this part of its shard's memory. Where pairs have deadlines all are as the
+/// first: with each the node names pairs to be removed, about as many as it gives memory for.
+const BATCHES_MIN: usize = 1 << 10;
+/// So many objects are published, or freed, before their node hears of it: as many as a call names. Mostly it
+/// hears with the next batch.
+const REPORTED_AT: usize = POOL_BLOCKS_MAX;
 
 /// Attempts to take memory: one more once those are fenced that have the last of it.
 const EXCHANGES: usize = 2;
@@ -115,6 +121,8 @@ pub struct Stock {
 struct ShardStock {
     /// The node that gives memory.
     head: usize,
+    /// Objects of a batch at most.
+    batch_max: usize,
     held: Mutex<Held>,
 }
 
@@ -128,10 +136,18 @@ struct Held {
     ended: Vec<ObjectMemory>,
     /// The node may ask before it gives any memory.
     is_fresh: bool,
-    /// By lines, less one.
-    ready: Vec<Vec<ObjectMemory>>,
+    /// By lines, less one: memory, and how much of it is to be taken next.
+    ready: Vec<Ready>,
     published: Vec<ObjectMemory>,
     freed: Vec<ObjectMemory>,
+}
+
+/// Objects of one length.
+#[derive(Default)]
+struct Ready {
+    memory: Vec<ObjectMemory>,
+    /// The batch before had so many.
+    batch: usize,
 }
 
 impl Stock {
@@ -142,7 +158,10 @@ impl Stock {
             // Its head may be another one than it was: a node was lost, or a new one has taken its place.
             let is_fresh = table.is_replicated(shard) || table.is_shortened(shard);
             let held = Held { is_fresh, ..Held::default() };
-            ShardStock { head: table.head(shard).node, held: Mutex::new(held) }
+            let has_deadlines = table.values().expiry().is_some();
+            let batch_max = if has_deadlines { 0 } else { table.object_lines(shard) / BATCHES_MIN };
+            let batch_max = batch_max.clamp(BATCH_FIRST, BATCH_MAX);
+            ShardStock { head: table.head(shard).node, batch_max, held: Mutex::new(held) }
         };
         let shards: Vec<ShardStock> = (0..table.shards()).map(shard).collect();
         // Relaxed, here and below: a hint to look.
@@ -161,7 +180,7 @@ impl Stock {
         if self.sessions.fetch_sub(1, Ordering::Relaxed) == 1 {
             for shard in 0..self.shards.len() {
                 let mut stock = self.lock(shard);
-                let ready: Vec<_> = stock.ready.iter_mut().flat_map(std::mem::take).collect();
+                let ready: Vec<_> = stock.ready.drain(..).flat_map(|ready| ready.memory).collect();
                 stock.freed.extend(ready);
             }
         }
@@ -247,14 +266,15 @@ impl Stock {
         shard: usize,
         lines: u8,
     ) -> Result<ObjectMemory, FlexError> {
-        if let Some(memory) = self.lock(shard).of(lines).pop() {
-            return Ok(memory);
-        }
-        let count = (BATCH_LINES / usize::from(lines)).clamp(1, BATCH_MAX) as u16;
+        let batch_max = self.shards[shard].batch_max.min(BATCH_LINES / usize::from(lines)).max(1);
+        let count = match self.lock(shard).of(lines).take(batch_max) {
+            Ok(memory) => return Ok(memory),
+            Err(count) => count as u16,
+        };
         for _ in 0..EXCHANGES {
             let given = self.exchange(calls, shard, (lines, count))?;
             let mut stock = self.lock(shard);
-            let ready = stock.of(lines);
+            let ready = &mut stock.of(lines).memory;
             // The first is taken first.
             ready.extend(given.into_iter().filter(|memory| memory.lines == lines).rev());
             if let Some(memory) = ready.pop() {
@@ -271,7 +291,7 @@ impl Stock {
 
     /// Puts memory back that no slot names, nor ever named as live.
     pub(crate) fn give_back(&self, shard: usize, memory: ObjectMemory) {
-        self.lock(shard).of(memory.lines).push(memory);
+        self.lock(shard).of(memory.lines).memory.push(memory);
     }
 
     /// Notes what a write did: a slot names `published` now, and none names `freed` any more.
@@ -344,11 +364,21 @@ impl Stock {
 }
 
 impl Held {
-    fn of(&mut self, lines: u8) -> &mut Vec<ObjectMemory> {
+    fn of(&mut self, lines: u8) -> &mut Ready {
         if self.ready.is_empty() {
-            self.ready.resize_with(OBJECT_LINES_MAX.into(), Vec::new);
+            self.ready.resize_with(OBJECT_LINES_MAX.into(), Ready::default);
         }
         &mut self.ready[usize::from(lines) - 1]
+    }
+}
+
+impl Ready {
+    /// Some of it, or how much is to be taken from the node.
+    fn take(&mut self, batch_max: usize) -> Result<ObjectMemory, usize> {
+        self.memory.pop().ok_or_else(|| {
+            self.batch = (2 * self.batch).max(BATCH_FIRST).min(batch_max);
+            self.batch
+        })
     }
 }
 

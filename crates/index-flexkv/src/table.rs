@@ -229,6 +229,11 @@ impl FlexTable {
         &self.directories
     }
 
+    /// Lines that a shard has for objects.
+    pub(crate) fn object_lines(&self, shard: usize) -> usize {
+        self.shards[shard].object_lines as usize
+    }
+
     /// True if a shard has such a place for objects.
     pub(crate) fn has_object(&self, shard: usize, place: ObjectPlace) -> bool {
         u64::from(place.offset_lines) + u64::from(place.lines) <= self.shards[shard].object_lines.into()
