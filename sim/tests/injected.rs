@@ -211,6 +211,9 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ReusedBlockTrusted",
     "RecordUnchecked",
     "LockWordReused",
+    "NumbersShort",
+    "FormerNumberForgotten",
+    "FirstNumberFenced",
     "OrphanFencedAtHome",
     "LoadCountedAhead",
     "FullEndsStep",
@@ -286,6 +289,21 @@ fn a_node_of_a_pool_that_gives_versions_again() {
 #[test]
 fn an_addition_done_along_and_again() {
     assert_bug_is_found("TakenUnmarked", "pool-conditional", 3_000);
+}
+
+/// No bug, but what stands in for long lives: compute nodes go on under one number after the other, among
+/// deaths, leases that end, and trainers.
+#[test]
+fn compute_nodes_that_change_their_numbers_all_the_time() {
+    for scenario in ["pool", "pool-conditional", "pool-deaths", "pool-leases", "pool-trainers"] {
+        for seed in 1..=40 {
+            let run =
+                inject(bug("NumbersShort"), || run_seed(seed, named(scenario).expect("a scenario"), false));
+            if let Err(failure) = run {
+                panic!("{failure}");
+            }
+        }
+    }
 }
 
 /// No bug, but what stands in for a compute node that never refreshes: its tables are stale for ever.

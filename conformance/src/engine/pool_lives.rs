@@ -12,7 +12,8 @@ use farsight::{
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_client::GroupSizes;
-use farsight_layout::pool::LOCK_SEQUENCE_BITS;
+use farsight_index_rolex::LOCKS_A_NUMBER;
+use farsight_protocol::POOL_NUMBERS_MAX;
 
 use super::harness::{Directory, eventually};
 use super::pool::Pool;
@@ -253,8 +254,9 @@ pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -
     drop(training);
 }
 
-/// A compute node that runs out of lock values goes on under another number. Its sessions do so with their
-/// next writes, keep their cache, and callers notice nothing. Its trainers end, and new ones work.
+/// A compute node that has drawn many lock values goes on under another number, over the same connections.
+/// That costs its sessions and trainers no verb, and callers notice nothing. Once it has all the numbers that
+/// one may have, it connects anew, and keeps its cache.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -266,40 +268,121 @@ pub fn a_compute_node_changes_its_number<F: FabricUnderTest>(subjects: impl Into
     let mut sessions = [(); 2].map(|()| table.session(Access::OneSided).expect("a session"));
     let mut trainer = client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer");
     let mut put = |session: usize, key: u64| {
-        let outcome = sessions[session].write_one(WriteOperation::Put, key, &key.to_le_bytes());
-        assert!(matches!(outcome, Ok(WriteOutcome::Inserted(_))), "key {key}: {outcome:?}");
+        let before = sessions[session].meters();
+        sessions[session].write_one(WriteOperation::Put, key, &key.to_le_bytes()).expect("a put");
+        sessions[session].meters() - before
     };
+    let links = client.links(TABLE).expect("the table");
     let number = || client.links(TABLE).expect("the table").locks.compute_node();
     let first = number();
-    (0..200).for_each(|key| put(0, key));
-    (200..400).for_each(|key| put(1, key));
+    for session in 0..2 {
+        for key in 0..400 {
+            let _ = put(session, key);
+        }
+    }
     trainer.catch_up(100, 64).expect("training");
+    // Again, so that nothing is new to the cache.
+    for key in 0..400 {
+        let _ = put(0, key);
+    }
     assert_eq!(number(), first, "there are lock values left");
+    let usual = [put(0, 7), put(1, 7)];
+    let compute_nodes = || pool.nodes().iter().map(|node| node.stats().compute_nodes).max();
+    assert_eq!(compute_nodes(), Some(1));
 
-    let former = client.links(TABLE).expect("the table");
-    let drawn = former.locks.draw(1 << (LOCK_SEQUENCE_BITS - 1));
-    assert!(drawn >= 400, "{drawn} lock values for 400 writes");
-    trainer.step(64).map(drop).expect_err("its compute node has to go on under another number");
-    put(0, 400);
-    let second = number();
-    assert_ne!(second, first, "another number");
+    let mut numbers = vec![first];
+    for change in 1..POOL_NUMBERS_MAX {
+        let (_, drawn) = links.locks.draw(LOCKS_A_NUMBER);
+        assert!(change > 1 || drawn >= 1_200, "{drawn} lock values for 1,200 writes");
+        if change % 3 == 0 {
+            trainer.step(64).expect("a trainer goes on under the other number");
+        }
+        assert_eq!([put(0, 7), put(1, 7)], usual, "another number costs no verb");
+        numbers.push(number());
+    }
+    assert!(numbers.is_sorted_by(|number, next| number < next), "{numbers:?}");
+    assert_eq!(compute_nodes(), Some(1), "over the same connections");
+
+    // That was the last one.
+    let _ = links.locks.draw(LOCKS_A_NUMBER);
+    assert_eq!([put(0, 7), put(1, 7)], usual, "there are values left");
+    let _ = links.locks.draw(LOCKS_A_NUMBER / 2);
+    trainer.step(64).map(drop).expect_err("its compute node has to connect anew");
+    let _ = put(0, 400);
+    let anew = number();
+    assert!(numbers.last().is_some_and(|last| *last < anew), "another number");
     let cache = client.links(TABLE).expect("the table").cache;
-    assert!(Arc::ptr_eq(&cache, &former.cache), "under which the cache is kept");
-    drop(former);
-    // The other session reads under its former number, and moves over when it writes.
+    assert!(Arc::ptr_eq(&cache, &links.cache), "under which the cache is kept");
+    drop(links);
+    let _ = put(1, 401);
+    assert_eq!(number(), anew, "both are the same compute node again");
+    drop(trainer);
+    eventually("the former number's connections end", || compute_nodes() == Some(1));
+    client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer").catch_up(100, 64).expect("training");
     let mut value = [0; 8];
-    for key in 0..=400 {
+    for key in 0..=401 {
         sessions[1].get(key, &mut value).expect("a GET").expect("the pair");
         assert_eq!(u64::from_le_bytes(value), key);
     }
-    sessions[1].write_one(WriteOperation::Put, 401, &[1; 8]).expect("a put");
-    assert_eq!(number(), second, "both are the same compute node again");
-    drop(trainer);
-    eventually("the former number's connections end", || {
-        pool.nodes().iter().all(|node| node.stats().compute_nodes == 1)
+}
+
+/// Sessions of a compute node add to counters while its number changes again and again. No call fails, no
+/// addition is lost, and nobody fences anybody.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn numbers_change_under_load<F: FabricUnderTest>(subjects: impl IntoIterator<Item = F>) {
+    const THREADS: u64 = 4;
+    const ADDITIONS: u64 = 2_000;
+    const COUNTERS: u64 = 3;
+    const CHANGES: usize = 200;
+    let pool = PoolStore::rolex(subjects, 1 << 20);
+    drop(pool.create(TABLE, 8));
+    // Two compute nodes, so that some wait for locks of others.
+    let clients = [pool.connect(), pool.connect()];
+    let (added, changed) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let adders: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (client, added, changed) = (&clients[(thread % 2) as usize], &added, &changed);
+                scope.spawn(move || {
+                    let table = client.open_table(TABLE).expect("the table");
+                    let mut session = table.session(Access::OneSided).expect("a session");
+                    let mut own = 0;
+                    // Relaxed, here and below: the words carry nothing with them.
+                    while own < ADDITIONS || changed.load(Ordering::Relaxed) < CHANGES as u64 {
+                        session
+                            .write_one(WriteOperation::FetchAdd, own % COUNTERS, &1_u64.to_le_bytes())
+                            .expect("an addition");
+                        own += 1;
+                        added.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for change in 0..CHANGES {
+            let before = added.load(Ordering::Relaxed);
+            let locks = clients[change % 2].links(TABLE).expect("the table").locks;
+            let number = locks.compute_node();
+            let _ = locks.draw(LOCKS_A_NUMBER);
+            eventually("another number", || locks.compute_node() != number);
+            eventually("additions", || added.load(Ordering::Relaxed) > before + THREADS);
+            changed.fetch_add(1, Ordering::Relaxed);
+        }
+        for adder in adders {
+            adder.join().expect("no addition fails");
+        }
     });
-    client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer").catch_up(100, 64).expect("training");
-    for session in &mut sessions {
-        session.get(401, &mut value).expect("a GET").expect("the pair");
+    let table = clients[0].open_table(TABLE).expect("the table");
+    let mut session = table.session(Access::OneSided).expect("a session");
+    let mut value = [0; 8];
+    let counted = (0..COUNTERS).map(|key| {
+        session.get(key, &mut value).expect("a GET").expect("a counter");
+        u64::from_le_bytes(value)
+    });
+    assert_eq!(counted.sum::<u64>(), added.load(Ordering::Relaxed));
+    for node in pool.nodes() {
+        let stats = node.stats();
+        assert_eq!((stats.compute_nodes, stats.fenced), (2, 0));
     }
 }

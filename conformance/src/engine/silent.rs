@@ -42,7 +42,8 @@ pub fn a_silent_lock_holder_is_fenced_everywhere<F: FabricUnderTest>(subjects: i
     let mut links = silent.links(TABLE).expect("the table");
     let table = links.cache.table().clone();
     let lock_at = |node, leaf| table.address(LeafPlace::new(node, leaf).expect("a leaf"), OWNER_WORD);
-    let locked = LockWord::of(links.locks.compute_node(), 1 + links.locks.draw(1)).0;
+    let (number, before) = links.locks.draw(1);
+    let locked = LockWord::of(number, before + 1).0;
     let found = PoolLane::new(&mut links.queues).block_on(async |slot| {
         slot.post_compare_swap(0, 0, lock_at(0, 0), LockWord::FREE.0, locked);
         slot.completed().await;

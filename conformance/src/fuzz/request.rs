@@ -292,7 +292,7 @@ fn strange_name(source: &mut Source<'_>) -> String {
 
 /// A control request, within its bounds or not.
 pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
-    let (kind, table) = (source.below(23), TableId(source.below(3) as u32));
+    let (kind, table) = (source.below(25), TableId(source.below(3) as u32));
     let space = [Space::Leaves, Space::Leaves, Space::Meta, Space::Blocks][source.below(4)];
     let compute_node = ComputeNode(source.below(5) as u32);
     let coordinator = source.below(3) as u64;
@@ -330,6 +330,8 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
             ControlRequest::ForgetTables((0..count).map(|_| TableId(3 + u32::from(source.byte()))).collect())
         }
         22 => ControlRequest::Time,
+        23 => ControlRequest::RegisterAgain { lost: LostNodes::default() },
+        24 => ControlRequest::AnnounceAgain { coordinator, compute_node, lost: LostNodes::default() },
         5 => ControlRequest::Allocate { table, space, count: source.below(2000) as u32 },
         6 => {
             let run = |source: &mut Source<'_>| Blocks {

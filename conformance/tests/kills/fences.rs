@@ -67,8 +67,8 @@ pub(crate) fn hold() {
     let mut links = client.links(TABLE).expect("the table");
     let table = links.cache.table().clone();
     let at = table.address(LeafPlace::new(0, 0).expect("a leaf"), OWNER_WORD);
-    let compute_node = links.locks.compute_node();
-    let lock = LockWord::of(compute_node, 1 + links.locks.draw(1)).0;
+    let (compute_node, before) = links.locks.draw(1);
+    let lock = LockWord::of(compute_node, before + 1).0;
     let mut exchange = |from: u64, to: u64| {
         PoolLane::new(&mut links.queues).block_on(async |slot| {
             slot.post_compare_swap(0, 0, at, from, to);

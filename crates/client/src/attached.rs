@@ -159,7 +159,7 @@ impl<Q: QueuePair, E> Attached<Q, E> {
 
 impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
     fn check(&mut self) -> Result<(), FabricError> {
-        self.backend.check_usable()?;
+        self.backend.prepare_to_write()?;
         // Nothing is in flight between two calls: to poll is to look whether the queue lives.
         self.queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
     }

@@ -74,6 +74,12 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`FabricError::Disconnected`].
     fn check_usable(&self) -> Result<(), FabricError>;
 
+    /// The same before something is written: gets a compute node its next number, if that is due.
+    ///
+    /// # Errors
+    /// As [`Backend::check_usable`]; a connection that is lost meanwhile.
+    fn prepare_to_write(&self) -> Result<(), FabricError>;
+
     /// Other connections to the same addresses, tried once: perhaps to other epochs.
     ///
     /// # Errors

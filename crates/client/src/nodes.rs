@@ -15,6 +15,7 @@ mod catalogue;
 mod lives;
 mod name_changes;
 mod names;
+mod numbers;
 mod poisoned;
 mod reach;
 mod taking_in;
@@ -204,7 +205,8 @@ impl<C: Connection> Nodes<C> {
         &self.poisoned
     }
 
-    /// Fails if this compute node is poisoned, or has to stop because its lock values run out.
+    /// Fails if this compute node is poisoned, or has to stop because its lock values run
+    /// out and it got no other number.
     pub(crate) fn check_usable(&self) -> Result<(), FabricError> {
         let peer = Nodes::peer(self, 0);
         self.poisoned.check(peer)?;

@@ -43,6 +43,10 @@ farsight_base::bugs! {
     RECOUNT_SKIPPED = "RecountSkipped";
     /// A session takes all of its locks with one lock word.
     LOCK_WORD_REUSED = "LockWordReused";
+    /// A number has few lock values: that is no bug, but changes numbers often.
+    NUMBERS_SHORT = "NumbersShort";
+    /// A compute node takes locks of its former numbers for another's.
+    FORMER_NUMBER_FORGOTTEN = "FormerNumberForgotten";
     /// A group for which there are no lines ends the step of training.
     FULL_ENDS_STEP = "FullEndsStep";
     /// Images of a directory that got no lines keep theirs.

@@ -38,7 +38,7 @@ pub use cache::{
 };
 pub use engine::RolexEngine;
 pub use error::RolexError;
-pub use member::{CallResult, ComputeNodeLocks, PoolCalls};
+pub use member::{CallResult, ComputeNodeLocks, LOCKS_A_NUMBER, NextNumber, PoolCalls};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
 pub use session::RolexSession;

@@ -47,7 +47,7 @@ impl RolexSession {
         lock: LockWord,
         owner: u32,
     ) -> Result<Repair, RolexError> {
-        if owner == self.locks.compute_node() {
+        if self.locks.are_of(owner) {
             // Nobody fences itself. It is another session of this process, which is slow; or an operation
             // that broke off: then this one ends before it began, to begin again as another compute node's.
             self.calls.check_usable()?;

@@ -3,6 +3,9 @@
 //! Invariant: a client is one compute node's, and says so once. A number is never given twice, and nobody
 //! joins a compute node that is being fenced.
 //!
+//! A compute node that has drawn many lock values gets another number beside the first. It stays one compute
+//! node: a fence for any of its numbers ends all of its clients, and its blocks are its first number's.
+//!
 //! Nothing is kept of a compute node without a client. Nothing has to be: a compute node announces itself at
 //! every node before it draws its first lock, over connections that it never replaces under its number. So
 //! one that may hold a lock and has no client here never gets one again. And whatever were kept of numbers
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, Epoch};
-use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
+use farsight_protocol::{ComputeNode, ErrorCode, POOL_NUMBERS_MAX, ServerError};
 
 #[cfg(injected)]
 use crate::injected;
@@ -89,6 +92,20 @@ pub(crate) struct ComputeNodes {
 struct Members {
     clients: Vec<ClientId>,
     is_fenced: bool,
+    /// Its numbers but the first, ascending.
+    further: Vec<ComputeNode>,
+}
+
+impl Members {
+    fn has(&self, first: Identity, identity: Identity) -> bool {
+        #[cfg(injected)]
+        if injected::FIRST_NUMBER_FENCED.is_injected() {
+            return first == identity;
+        }
+        first == identity
+            || first.coordinator == identity.coordinator
+                && self.further.binary_search(&identity.compute_node).is_ok()
+    }
 }
 
 impl ComputeNodes {
@@ -102,14 +119,74 @@ impl ComputeNodes {
             self.check_living(*known)?;
             return known.check_coordinator(coordinator).map(|()| known.compute_node);
         }
+        let compute_node = self.new_number()?;
+        self.bind(client, Identity { coordinator, compute_node });
+        Ok(compute_node)
+    }
+
+    fn new_number(&mut self) -> Result<ComputeNode, ServerError> {
         let Some(number) = self.greatest.checked_add(1) else {
             let text = format!("the pool has numbered {} compute nodes, its most: restart it", u32::MAX);
             return Err(ServerError::new(ErrorCode::OutOfResources, text));
         };
         self.greatest = number;
-        let compute_node = ComputeNode(number);
-        self.bind(client, Identity { coordinator, compute_node });
+        Ok(ComputeNode(number))
+    }
+
+    /// Another number for this client's compute node, at its coordinator.
+    pub(crate) fn register_again(&mut self, client: ClientId) -> Result<ComputeNode, ServerError> {
+        let first = self.of_living(client)?;
+        self.check_further(first)?;
+        let compute_node = self.new_number()?;
+        self.add_number(first, compute_node);
         Ok(compute_node)
+    }
+
+    /// Notes that this client's compute node has another number, which its coordinator gave.
+    pub(crate) fn announce_again(&mut self, client: ClientId, identity: Identity) -> Result<(), ServerError> {
+        let first = self.of_living(client)?;
+        first.check_coordinator(identity.coordinator)?;
+        if self.members.get(&first).is_some_and(|members| members.has(first, identity)) {
+            return Ok(());
+        }
+        self.check_further(first)?;
+        let Identity { compute_node, .. } = identity;
+        if compute_node <= first.compute_node {
+            let text = format!("{} gets greater numbers, not that of {compute_node}", first.compute_node);
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
+        }
+        self.add_number(first, compute_node);
+        self.greatest = self.greatest.max(compute_node.0);
+        Ok(())
+    }
+
+    /// Refuses another number to a compute node that is being fenced, or has as many as one may have.
+    fn check_further(&self, first: Identity) -> Result<(), ServerError> {
+        let Identity { compute_node, .. } = first;
+        let members = self.members.get(&first);
+        if members.is_none_or(|members| members.is_fenced) {
+            let text = format!("{compute_node} was fenced: it counts as dead. Connect anew");
+            return Err(ServerError::new(ErrorCode::Fenced, text));
+        }
+        if members.is_some_and(|members| members.further.len() + 1 >= POOL_NUMBERS_MAX) {
+            let text = format!("{compute_node} has {POOL_NUMBERS_MAX} numbers, the most: connect anew");
+            return Err(ServerError::new(ErrorCode::OutOfResources, text));
+        }
+        Ok(())
+    }
+
+    fn add_number(&mut self, first: Identity, number: ComputeNode) {
+        if let Some(members) = self.members.get_mut(&first)
+            && let Err(at) = members.further.binary_search(&number)
+        {
+            members.further.insert(at, number);
+        }
+    }
+
+    /// Whether that number is one of this client's compute node.
+    pub(crate) fn has(&self, client: ClientId, identity: Identity) -> Result<bool, ServerError> {
+        let first = self.of(client)?;
+        Ok(self.members.get(&first).is_some_and(|members| members.has(first, identity)))
     }
 
     /// Notes that `client` is of that compute node. The coordinator, which gave the number to a client, lets
@@ -221,16 +298,22 @@ impl ComputeNodes {
         all
     }
 
-    /// The clients of that compute node that are in.
+    /// The clients that are in of the compute node with that number. Of several, if one of them has said a
+    /// number that was not its own.
     pub(crate) fn clients(&self, identity: Identity) -> Vec<ClientId> {
-        self.members.get(&identity).map(|members| members.clients.clone()).unwrap_or_default()
+        let members = self.members.iter().filter(|(first, members)| members.has(**first, identity));
+        let mut clients: Vec<ClientId> = members.flat_map(|(_, members)| members.clients.clone()).collect();
+        clients.sort_unstable();
+        clients
     }
 
     /// Lets no client of that compute node in any more.
     pub(crate) fn begin_fence(&mut self, identity: Identity) {
-        if let Some(members) = self.members.get_mut(&identity).filter(|members| !members.is_fenced) {
-            members.is_fenced = true;
-            self.fences += 1;
+        for (first, members) in &mut self.members {
+            if members.has(*first, identity) && !members.is_fenced {
+                members.is_fenced = true;
+                self.fences += 1;
+            }
         }
     }
 
@@ -308,7 +391,7 @@ mod tests {
             assert_eq!(refused.code, ErrorCode::Fenced, "{number}");
         }
         assert_eq!(nodes.announce(late, identity(1), true), Ok(()));
-        assert_eq!(nodes.clients(identity(1)), [stays, late]);
+        assert_eq!(nodes.clients(identity(1)), [late, stays]);
     }
 
     #[test]
@@ -384,6 +467,75 @@ mod tests {
         assert_eq!(coordinator.register(COORDINATOR, ClientId(4)), Ok(ComputeNode(4)));
         other.announce(ClientId(4), identity(4), false).unwrap();
         assert_eq!(other.of_living(ClientId(4)), Ok(identity(4)));
+    }
+
+    #[test]
+    fn a_compute_node_is_fenced_under_each_of_its_numbers() {
+        let mut coordinator = ComputeNodes::default();
+        let mut other = ComputeNodes::default();
+        for number in 1..=2 {
+            let client = ClientId(number);
+            let compute_node = coordinator.register(COORDINATOR, client).unwrap();
+            other.announce(client, Identity { coordinator: COORDINATOR, compute_node }, false).unwrap();
+        }
+        for number in 3..=5 {
+            assert_eq!(coordinator.register_again(ClientId(1)), Ok(ComputeNode(number)));
+            assert_eq!(other.announce_again(ClientId(1), identity(number)), Ok(()));
+            assert_eq!(other.announce_again(ClientId(1), identity(number)), Ok(()), "said twice");
+        }
+        assert_eq!(coordinator.register(COORDINATOR, ClientId(1)), Ok(ComputeNode(1)), "its first number");
+        for nodes in [&mut coordinator, &mut other] {
+            assert_eq!((nodes.connected(), nodes.greatest()), (2, 5));
+            assert_eq!(nodes.of_living(ClientId(1)), Ok(identity(1)));
+            for number in [1, 3, 4, 5] {
+                assert_eq!(nodes.clients(identity(number)), [ClientId(1)], "{number}");
+                assert_eq!(nodes.has(ClientId(1), identity(number)), Ok(true));
+                assert_eq!(nodes.has(ClientId(2), identity(number)), Ok(false));
+            }
+            nodes.begin_fence(identity(4));
+            nodes.begin_fence(identity(1));
+            assert_eq!(nodes.fenced(), 1);
+            let refused = nodes.announce_again(ClientId(1), identity(9)).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::Fenced);
+            assert_eq!(nodes.forget(ClientId(1)), Some(identity(1)));
+            assert_eq!(nodes.clients(identity(5)), []);
+        }
+        assert_eq!(coordinator.register_again(ClientId(2)), Ok(ComputeNode(6)), "no number is given twice");
+    }
+
+    #[cfg(injected)]
+    #[test]
+    fn a_compute_node_that_is_fenced_under_its_first_number_alone_is_found() {
+        farsight_base::injection::assert_found(
+            &injected::FIRST_NUMBER_FENCED,
+            a_compute_node_is_fenced_under_each_of_its_numbers,
+        );
+    }
+
+    #[test]
+    fn a_compute_node_has_so_many_numbers_and_not_one_that_it_cannot_have() {
+        let mut nodes = ComputeNodes::default();
+        assert_eq!(nodes.register_again(ClientId(1)).unwrap_err().code, ErrorCode::BadRequest);
+        nodes.announce(ClientId(1), identity(5), false).unwrap();
+        let code = |refused: Result<(), ServerError>| refused.unwrap_err().code;
+        assert_eq!(code(nodes.announce_again(ClientId(1), identity(4))), ErrorCode::BadRequest);
+        assert_eq!(code(nodes.announce_again(ClientId(1), identity(0))), ErrorCode::BadRequest);
+        let elsewhere = Identity { coordinator: Epoch(8), ..identity(6) };
+        assert_eq!(code(nodes.announce_again(ClientId(1), elsewhere)), ErrorCode::BadRequest);
+        assert_eq!(nodes.announce_again(ClientId(1), identity(5)), Ok(()));
+        for further in 1..POOL_NUMBERS_MAX {
+            assert_eq!(nodes.announce_again(ClientId(1), identity(5 + further as u32)), Ok(()));
+        }
+        let (next, last) = (5 + POOL_NUMBERS_MAX as u32, 4 + POOL_NUMBERS_MAX as u32);
+        assert_eq!(code(nodes.announce_again(ClientId(1), identity(next))), ErrorCode::OutOfResources);
+        assert_eq!(code(nodes.register_again(ClientId(1)).map(drop)), ErrorCode::OutOfResources);
+        assert_eq!(nodes.greatest(), last);
+        // Who says a number that is another's is fenced along with that one, and takes it from nobody.
+        nodes.announce(ClientId(2), identity(next), false).unwrap();
+        nodes.announce(ClientId(3), identity(3), false).unwrap();
+        nodes.announce_again(ClientId(3), identity(next)).unwrap();
+        nodes.begin_fence(identity(next));
+        assert_eq!((nodes.clients(identity(next)), nodes.fenced()), (vec![ClientId(2), ClientId(3)], 2));
     }
 
     #[test]

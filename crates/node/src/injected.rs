@@ -3,6 +3,8 @@
 farsight_base::bugs! {
     /// A memory node at which a compute node has ended takes every newcomer for that one.
     NEWCOMERS_FENCED = "NewcomersFenced";
+    /// A memory node fences a compute node under its first number, and under no other.
+    FIRST_NUMBER_FENCED = "FirstNumberFenced";
     /// Writes are applied and answered before the log that has them is durable.
     ANSWERED_BEFORE_SYNC = "AnsweredBeforeSync";
     /// The sequencer decides a group as if the one before, whose sync is under way, had written nothing.

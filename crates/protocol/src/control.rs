@@ -286,6 +286,23 @@ pub enum ControlRequest {
     },
     /// A step of taking a new node in, in place of a lost one.
     TakeIn(TakeIn),
+    /// To the coordinator: gives this connection's compute node another number, beside those that it has.
+    /// Refused as [`ControlRequest::Register`], and once it has
+    /// [`POOL_NUMBERS_MAX`](crate::POOL_NUMBERS_MAX) of them. Answered by a [`ComputeNode`].
+    RegisterAgain {
+        /// The nodes that the compute node leaves out.
+        lost: LostNodes,
+    },
+    /// To the others: this connection's compute node has that number, too. Refused as
+    /// [`ControlRequest::RegisterAgain`]. Answered by nothing.
+    AnnounceAgain {
+        /// The coordinator's epoch.
+        coordinator: u64,
+        /// The number that it got.
+        compute_node: ComputeNode,
+        /// The nodes that it leaves out.
+        lost: LostNodes,
+    },
 }
 
 impl ControlRequest {

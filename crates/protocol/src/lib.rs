@@ -47,8 +47,8 @@ pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
     Blocks, ComputeNode, Fenced, LEASE_MAX, LeftOut, LockSeen, LostNodes, NodeHello, NodeLife, NodeLives,
-    ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace,
-    Space, SplitGrant,
+    ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX,
+    POOL_NUMBERS_MAX, PoolPlace, Space, SplitGrant,
 };
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
 pub use recalls::{RECALLS_MAX, Recalled, Recalls};

@@ -19,6 +19,8 @@ pub const LEASE_MAX: Duration = Duration::from_secs(60);
 
 /// Ended compute nodes that one call names at most.
 pub const POOL_ENDED_MAX: usize = 64;
+/// Numbers that one compute node has at most: at 2^30 locks each, for 43 h of 7 million locks a second.
+pub const POOL_NUMBERS_MAX: usize = 1024;
 
 /// Dropped tables that one call names at most.
 pub const POOL_DROPPED_MAX: usize = 1024;

@@ -93,7 +93,8 @@ impl<C: Connection> SharedStock<C> {
         proxies: Option<Box<dyn ProxyCalls>>,
     ) -> Result<FlexEngine, CatalogueError> {
         // All nodes know this compute node before it reads anything.
-        let seed = table.nodes.locks()?.draw(1) << 32 | u64::from(table.nodes.locks()?.compute_node());
+        let (number, before) = table.nodes.locks()?.draw(1);
+        let seed = before << 32 | u64::from(number);
         let calls = NodeCalls { nodes: Arc::clone(table.nodes), table: table.info().id };
         let shared = (Arc::clone(&self.stock), Arc::clone(&self.addresses), Arc::clone(&self.values));
         Ok(FlexEngine::new(FlexSession::new(self.table.clone(), shared, Box::new(calls), proxies, seed)))

@@ -140,7 +140,7 @@ pub(super) fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> 
 
 impl<C: Connection> PoolCalls for Calls<C> {
     fn check_usable(&self) -> Result<(), FabricError> {
-        self.nodes.check_usable()
+        self.nodes.prepare_to_write()
     }
 
     fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {

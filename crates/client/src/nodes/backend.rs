@@ -96,6 +96,10 @@ impl<C: Connection> Backend for Nodes<C> {
         Nodes::check_usable(self)
     }
 
+    fn prepare_to_write(&self) -> Result<(), FabricError> {
+        Nodes::prepare_to_write(self)
+    }
+
     fn agree_on_view(&self) -> Result<(), FabricError> {
         Nodes::agree_on_view(self)
     }

@@ -1,7 +1,7 @@
 //! What compute nodes of a pool ask: their numbers, blocks, objects, and fences.
 
 use farsight_base::{ClientId, Epoch};
-use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError, Space};
+use farsight_protocol::{ComputeNode, ControlRequest, ErrorCode, LostNodes, ReplyWriter, ServerError, Space};
 
 use super::Calls;
 use crate::compute_nodes::Identity;
@@ -33,6 +33,13 @@ impl Calls {
                 view.taking_in.check_whole()?;
                 state.compute_nodes().announce(client, identity, is_coordinator)?;
             }
+            ControlRequest::RegisterAgain { lost } => {
+                answer.push_control(&self.register_again(client, lost)?);
+            }
+            ControlRequest::AnnounceAgain { coordinator, compute_node, lost } => {
+                let identity = Identity { coordinator: Epoch(coordinator), compute_node };
+                self.announce_again(client, identity, lost)?;
+            }
             ControlRequest::Allocate { table, space, count } => {
                 answer.push_control(&hosted(table)?.allocate(owner()?, space, count)?);
                 if space == Space::Leaves {
@@ -57,7 +64,7 @@ impl Calls {
             }
             ControlRequest::Fence { coordinator, compute_node, seen } => {
                 let identity = Identity { coordinator: Epoch(coordinator), compute_node };
-                if state.compute_nodes().of(client)? == identity {
+                if state.compute_nodes().has(client, identity)? {
                     let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
                     return Err(ServerError::new(ErrorCode::BadRequest, text));
                 }
@@ -74,6 +81,29 @@ impl Calls {
             of_objects => self.objects(client, of_objects, answer)?,
         }
         Ok(())
+    }
+
+    /// Another number for this client's compute node.
+    fn register_again(&self, client: ClientId, lost: LostNodes) -> Result<ComputeNode, ServerError> {
+        let mut view = self.state.pool_view();
+        view.check(lost)?;
+        view.taking_in.check_open(self.now)?;
+        self.state.owner(client)?;
+        self.state.compute_nodes().register_again(client)
+    }
+
+    /// Another number of this client's compute node, which the coordinator gave.
+    fn announce_again(
+        &self,
+        client: ClientId,
+        identity: Identity,
+        lost: LostNodes,
+    ) -> Result<(), ServerError> {
+        let view = self.state.pool_view();
+        view.check(lost)?;
+        view.taking_in.check_whole()?;
+        self.state.owner(client)?;
+        self.state.compute_nodes().announce_again(client, identity)
     }
 
     /// What compute nodes request of a hash table.
