@@ -11,7 +11,7 @@ use farsight::{
 };
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
-use farsight_client::GroupSizes;
+use farsight_client::{GroupSizes, Reclaimed};
 use farsight_index_rolex::LOCKS_A_NUMBER;
 use farsight_protocol::POOL_NUMBERS_MAX;
 
@@ -252,6 +252,67 @@ pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -
     eventually("those that left are gone", || pool.nodes().all(|node| node.stats().compute_nodes == 2));
     eventually("what they had", || pool.sum(|table| table.leaves.orphaned) == 0);
     drop(training);
+}
+
+/// What an ended compute node left is looked at once. Its linked leaves are the table's own from then on: the
+/// next trainer does not look at them. They are merged and given back as any others.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn linked_leaves_are_looked_at_once<F: FabricUnderTest>(subjects: impl IntoIterator<Item = F>) {
+    const KEYS: u64 = 3_000;
+    let pool = PoolStore::rolex(subjects, 1 << 20);
+    drop(pool.create(TABLE, 8));
+    let leaves = || {
+        let stats = pool.nodes().iter().map(|node| node.stats().tables[0].leaves);
+        stats.fold((0, 0, 0), |(used, owned, orphaned), leaves| {
+            (used + leaves.used, owned + leaves.owned, orphaned + leaves.orphaned)
+        })
+    };
+    let write = |operation: WriteOperation| {
+        let client = pool.connect();
+        let table = client.open_table(TABLE).expect("the table");
+        let mut session = table.session(Access::OneSided).expect("a session");
+        for key in 0..KEYS {
+            session
+                .write_one(operation, key, &key.to_le_bytes()[..operation_bytes(operation)])
+                .expect("a write");
+        }
+    };
+    write(WriteOperation::Put);
+    eventually("its blocks are orphans", || leaves().1 == 0 && leaves().2 > 100);
+    let (used, _, orphaned) = leaves();
+    let look = || {
+        let client = pool.connect();
+        let mut trainer = client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer");
+        let (mut kept, mut freed) = (0, 0);
+        while let Reclaimed { kept: more, freed: also } = trainer.reclaim().expect("a look")
+            && more + also > 0
+        {
+            (kept, freed) = (kept + more, freed + also);
+        }
+        (kept, freed)
+    };
+    let (kept, freed) = look();
+    assert_eq!((kept + freed, leaves()), (orphaned, (used - freed, 0, 0)));
+    assert!(kept > 100, "{kept} linked leaves");
+    eventually("the trainer is gone", || pool.nodes().iter().all(|node| node.stats().compute_nodes == 0));
+    assert_eq!(look(), (0, 0), "they were looked at");
+
+    // They go, as any others.
+    write(WriteOperation::Remove);
+    let client = pool.connect();
+    let mut trainer = client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer");
+    eventually("the leaves are merged", || {
+        trainer.reclaim().expect("a look");
+        trainer.catch_up(100, 64).expect("training");
+        leaves().0 < used / 8
+    });
+}
+
+/// Bytes of a value of an operation of the tests.
+fn operation_bytes(operation: WriteOperation) -> usize {
+    if operation == WriteOperation::Remove { 0 } else { 8 }
 }
 
 /// A compute node that has drawn many lock values goes on under another number, over the same connections.

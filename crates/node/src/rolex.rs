@@ -2,6 +2,7 @@
 //! blocks.
 
 mod blocks;
+mod orphans;
 mod runs;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use farsight_protocol::{
 use crate::engine::{Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
-use blocks::{BlockSpace, judge};
+use blocks::{BlockSpace, end_in_steps};
 pub(crate) use runs::Runs;
 
 /// Leaves of one node at most: what a place in a pool has bits for.
@@ -31,9 +32,6 @@ const META_PART: u64 = 8;
 const META_MARGIN_LINES: u32 = 64;
 /// The least that they get.
 const META_BYTES_MIN: u64 = 256 << 10;
-/// Runs of blocks that are listed, or change hands, under one hold of the lock when a compute node ends.
-const RUNS_A_STEP: usize = 256;
-
 /// What a node keeps of a ROLEX table.
 pub struct PooledTable {
     name: Arc<TableName>,
@@ -65,19 +63,9 @@ impl Blockwise {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what a compute node had: a table's worth of blocks, perhaps. All others' calls wait for the
-    /// lock, so it is let go behind each few runs, and nobody holds it while blocks are looked at. The owner
-    /// gets no more blocks meanwhile, for it has no client here.
+    /// Takes over what a compute node had, which has no client here any more, and so gets no more blocks.
     fn end(&self, owner: ComputeNode, margin: Option<u32>) {
-        let mut next = Some(0);
-        while let Some(first) = next {
-            let runs;
-            (runs, next) = self.blocks().owned_from(owner, first, RUNS_A_STEP);
-            let judged = judge(&runs, margin, |block| self.is_unwritten(block));
-            for judged in judged.chunks(RUNS_A_STEP) {
-                self.blocks().end(owner, judged);
-            }
-        }
+        end_in_steps(|| self.blocks(), owner, margin, |block| self.is_unwritten(block));
     }
 
     fn is_unwritten(&self, block: u32) -> bool {

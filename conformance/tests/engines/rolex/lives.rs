@@ -4,7 +4,7 @@ use farsight::EngineKind;
 use farsight_conformance::engine::pool::{over_shared_memory, over_tcp};
 use farsight_conformance::engine::pool_lives::{
     a_compute_node_changes_its_number, a_full_pool_goes_on, a_lost_memory_node_is_named,
-    compute_nodes_join_and_leave_under_load, numbers_change_under_load,
+    compute_nodes_join_and_leave_under_load, linked_leaves_are_looked_at_once, numbers_change_under_load,
 };
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::tcp::Tcp;
@@ -57,4 +57,14 @@ fn numbers_are_changed_under_load_over_shared_memory() {
 #[test]
 fn numbers_are_changed_under_load_over_tcp() {
     numbers_change_under_load([Tcp::default(), Tcp::default()]);
+}
+
+#[test]
+fn linked_leaves_are_looked_at_once_over_shared_memory() {
+    linked_leaves_are_looked_at_once([Shm::new(), Shm::new()]);
+}
+
+#[test]
+fn linked_leaves_are_looked_at_once_over_tcp() {
+    linked_leaves_are_looked_at_once([Tcp::default(), Tcp::default()]);
 }

@@ -8,7 +8,10 @@
 //! Protocol: a block of leaves is linked if and only if a lookup of its low fence ends at it. The lookup ends
 //! at a leaf whose lock nobody holds: a journal stands only under a lock, so no repair to come links anything
 //! there. Lines are in use if and only if a slot of the newest directory names them. A directory is nobody's,
-//! so it is never among them. What is in use stays the looker's, and is looked at again when that has ended.
+//! so it is never among them. They stay the looker's, which uses them again once they are replaced.
+//!
+//! A linked leaf becomes the table's own: nobody looks at it again. Whoever merges it adopts it first. If it
+//! was merged meanwhile, it is not the looker's any more, and stays whose it is.
 
 use farsight_base::Line;
 use farsight_fabric::QueuePair;
@@ -49,8 +52,9 @@ impl Trainer {
         let mut found = Reclaimed::default();
         for node in 0..self.table.nodes().len() {
             let orphans = self.session.take_orphans(node, Space::Leaves)?;
-            let free = self.unlinked(slot, node, &orphans).await?;
+            let (free, linked) = self.sort_out(slot, node, &orphans).await?;
             found.note(&orphans, &free);
+            self.settle(node, &linked)?;
             self.give_back(node, Space::Leaves, &free)?;
         }
         let orphans = self.session.take_orphans(META_NODE, Space::Meta)?;
@@ -62,16 +66,16 @@ impl Trainer {
         Ok(found)
     }
 
-    /// Those of a memory node's blocks that are in no chain of leaves and never will be.
-    async fn unlinked<Q: QueuePair, E>(
+    /// Those of a memory node's blocks that are in no chain of leaves and never will be; and the others.
+    async fn sort_out<Q: QueuePair, E>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         node: usize,
         orphans: &[Blocks],
-    ) -> Result<Vec<Blocks>, TrainError<E>> {
+    ) -> Result<(Vec<Blocks>, Vec<Blocks>), TrainError<E>> {
         let numbers = orphans.iter().flat_map(|run| run.first..run.first.saturating_add(run.count));
         let places: Vec<LeafPlace> = numbers.filter_map(|number| LeafPlace::new(node, number)).collect();
-        let mut free = Vec::new();
+        let (mut free, mut linked) = (Vec::new(), Vec::new());
         let mut lines = [Line::ZERO; KEY_LINES];
         for places in places.chunks(slot.verbs()) {
             for (verb, place) in places.iter().enumerate() {
@@ -87,12 +91,11 @@ impl Trainer {
                 let is_linked = self.session.consistent_owner(slot, low).await? == *place;
                 #[cfg(injected)]
                 let is_linked = is_linked && !injected::LINKED_FREED.is_injected();
-                if !is_linked {
-                    free.push(Blocks { first: place.number(), count: 1 });
-                }
+                let found = if is_linked { &mut linked } else { &mut free };
+                found.push(Blocks { first: place.number(), count: 1 });
             }
         }
-        Ok(free)
+        Ok((free, linked))
     }
 
     /// Those of these lines that the newest directory names no image in. Images of others are this trainer's
@@ -129,6 +132,15 @@ impl Trainer {
             }
         }
         Ok(free)
+    }
+
+    /// Makes linked leaves the table's own.
+    fn settle(&self, node: usize, linked: &[Blocks]) -> Result<(), RolexError> {
+        for runs in linked.chunks(POOL_BLOCKS_MAX) {
+            let done = self.session.calls.pin(node, Space::Leaves, runs);
+            done.map_err(|source| RolexError::of_call("settling leaves that are in use", source))?;
+        }
+        Ok(())
     }
 
     fn give_back(&self, node: usize, space: Space, free: &[Blocks]) -> Result<(), RolexError> {

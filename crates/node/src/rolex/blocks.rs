@@ -4,9 +4,15 @@
 //! lives. Some are orphans of one that has ended, and the others are the table's for good. None is two of
 //! these. Only its owner frees a block.
 
+use std::ops::DerefMut;
+
 use farsight_protocol::{Blocks, ComputeNode, ErrorCode, POOL_ENDED_MAX, ServerError, SpaceStats};
 
+use super::orphans::Orphans;
 use super::runs::{Runs, end};
+
+/// Runs of blocks that are listed, or change hands, under one hold of the lock when a compute node ends.
+const RUNS_A_STEP: usize = 256;
 
 /// The blocks of one region.
 #[derive(Debug)]
@@ -19,13 +25,13 @@ pub(crate) struct BlockSpace {
     next: u32,
     free: Runs<()>,
     owned: Runs<ComputeNode>,
-    orphans: Runs<ComputeNode>,
+    orphans: Orphans,
 }
 
 impl BlockSpace {
     /// So many blocks, the first few of which are never given.
     pub(crate) fn new(what: &'static str, capacity: u32, reserved: u32) -> Self {
-        let (free, owned, orphans) = (Runs::default(), Runs::default(), Runs::default());
+        let (free, owned, orphans) = (Runs::default(), Runs::default(), Orphans::default());
         let reserved = reserved.min(capacity);
         Self { what, capacity, reserved, next: reserved, free, owned, orphans }
     }
@@ -127,29 +133,13 @@ impl BlockSpace {
 
     /// Compute nodes that have ended and left orphans, some of them.
     pub(crate) fn ended(&self) -> Vec<ComputeNode> {
-        let mut ended = Vec::new();
-        for (_, owner) in self.orphans.iter() {
-            if ended.len() < POOL_ENDED_MAX && !ended.contains(&owner) {
-                ended.push(owner);
-            }
-        }
-        ended
+        self.orphans.owners(POOL_ENDED_MAX)
     }
 
     /// Gives `owner` up to `limit` orphans of `of`, to look at.
     pub(crate) fn take_orphans(&mut self, owner: ComputeNode, of: ComputeNode, limit: u32) -> Vec<Blocks> {
-        let mut taken = Vec::new();
-        let mut left = limit;
-        for (run, _) in self.orphans.iter().filter(|(_, tag)| *tag == of) {
-            if left == 0 {
-                break;
-            }
-            let run = Blocks { first: run.first, count: run.count.min(left) };
-            left -= run.count;
-            taken.push(run);
-        }
+        let taken = self.orphans.take(of, limit);
         for run in &taken {
-            self.orphans.remove(*run);
             self.owned.insert(*run, owner);
         }
         taken
@@ -210,6 +200,25 @@ impl BlockSpace {
     }
 }
 
+/// Takes over what a compute node had: a table's worth of blocks, perhaps. `lock` locks their space, and all
+/// others' calls wait for that. So it is let go behind each few runs, and while blocks are looked at.
+pub(crate) fn end_in_steps<Space: DerefMut<Target = BlockSpace>>(
+    lock: impl Fn() -> Space,
+    owner: ComputeNode,
+    margin: Option<u32>,
+    is_unwritten: impl Fn(u32) -> bool,
+) {
+    let mut next = Some(0);
+    while let Some(first) = next {
+        let runs;
+        (runs, next) = lock().owned_from(owner, first, RUNS_A_STEP);
+        let judged = judge(&runs, margin, &is_unwritten);
+        for judged in judged.chunks(RUNS_A_STEP) {
+            lock().end(owner, judged);
+        }
+    }
+}
+
 /// What a compute node that has ended leaves in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Remains {
@@ -248,7 +257,82 @@ pub(crate) fn judge(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{RefCell, RefMut};
+    use std::ops::Deref;
+
+    use super::super::runs::steps;
     use super::*;
+
+    /// A hold of the lock that takes no more steps than it may.
+    struct Hold<'s>(RefMut<'s, BlockSpace>);
+
+    impl<'s> Hold<'s> {
+        /// Several a run that a call gives or takes: what it takes to find, to take away and to insert it.
+        const STEPS_MAX: u64 = 10 * 1024;
+
+        fn of(space: &'s RefCell<BlockSpace>) -> Self {
+            steps::reset();
+            Self(space.borrow_mut())
+        }
+    }
+
+    impl Deref for Hold<'_> {
+        type Target = BlockSpace;
+
+        fn deref(&self) -> &BlockSpace {
+            &self.0
+        }
+    }
+
+    impl DerefMut for Hold<'_> {
+        fn deref_mut(&mut self) -> &mut BlockSpace {
+            &mut self.0
+        }
+    }
+
+    impl Drop for Hold<'_> {
+        fn drop(&mut self) {
+            let steps = steps::taken();
+            assert!(
+                std::thread::panicking() || steps <= Self::STEPS_MAX,
+                "{steps} steps under one hold of the lock"
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_waits_long_for_a_compute_node_that_ends_with_a_million_blocks() {
+        const BLOCKS: u32 = 1 << 20;
+        let space = RefCell::new(BlockSpace::new("leaves", 2 * BLOCKS, 0));
+        let lock = || Hold::of(&space);
+        // Every other block is another's, and of the rest every other one was never written.
+        for _ in 0..BLOCKS / 4 {
+            lock().allocate_some(A, 2).unwrap();
+            lock().allocate_some(B, 2).unwrap();
+        }
+        end_in_steps(lock, A, None, |block| block % 2 == 1);
+        end_in_steps(lock, B, None, |block| block % 2 == 0);
+        let (ended, c) = (lock().ended(), ComputeNode(3));
+        assert_eq!(ended, [A, B]);
+        let mut seen = 0;
+        for owner in ended {
+            loop {
+                let taken = lock().take_orphans(c, owner, 1024);
+                if taken.is_empty() {
+                    break;
+                }
+                seen += taken.iter().map(|run| run.count).sum::<u32>();
+                let (linked, unlinked) = taken.split_at(taken.len() / 2);
+                lock().pin(c, linked).unwrap();
+                lock().free(c, unlinked).unwrap();
+                assert!(lock().ended().len() <= 2);
+                lock().allocate_some(c, 1).unwrap();
+            }
+        }
+        assert_eq!(seen, BLOCKS / 2);
+        assert_eq!(lock().stats(64).orphaned, 0);
+        assert_eq!(lock().ended(), []);
+    }
 
     impl BlockSpace {
         fn look_and_end(

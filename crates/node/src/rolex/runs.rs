@@ -19,6 +19,28 @@ impl<Tag> Default for Runs<Tag> {
     }
 }
 
+/// How many runs a thread has looked at.
+#[cfg(test)]
+pub(super) mod steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn reset() {
+        TAKEN.set(0);
+    }
+
+    pub(crate) fn taken() -> u64 {
+        TAKEN.get()
+    }
+
+    pub(super) fn take() {
+        TAKEN.set(TAKEN.get() + 1);
+    }
+}
+
 /// The block behind the last of a run.
 pub(crate) fn end(run: Blocks) -> u64 {
     u64::from(run.first) + u64::from(run.count)
@@ -38,6 +60,8 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
     /// Those that begin at block `first` or behind it.
     pub(crate) fn iter_from(&self, first: u32) -> impl Iterator<Item = (Blocks, Tag)> {
         let runs = self.by_first.range(first..);
+        #[cfg(test)]
+        let runs = runs.inspect(|_| steps::take());
         runs.map(|(first, (count, tag))| (Blocks { first: *first, count: *count }, *tag))
     }
 
@@ -48,6 +72,8 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
 
     /// A block that is in `run` and in these runs.
     pub(crate) fn overlap(&self, run: Blocks) -> Option<u32> {
+        #[cfg(test)]
+        steps::take();
         let before = self.by_first.range(..=run.first).next_back();
         if before.is_some_and(|(first, (count, _))| {
             end(Blocks { first: *first, count: *count }) > run.first.into()
@@ -63,6 +89,8 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
         let before = self.by_first.range(..run.first).next_back();
         let behind = self.by_first.range(run.first..).take_while(|(first, _)| u64::from(**first) < end(run));
         let clip = |(first, (count, tag)): (&u32, &(u32, Tag))| {
+            #[cfg(test)]
+            steps::take();
             let from = (*first).max(run.first);
             let to = end(Blocks { first: *first, count: *count }).min(end(run));
             let count = to.saturating_sub(from.into()) as u32;
@@ -74,6 +102,8 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
     /// Adds a run that overlaps none.
     pub(crate) fn insert(&mut self, mut run: Blocks, tag: Tag) {
         debug_assert!(run.count > 0 && self.overlap(run).is_none(), "{run:?}");
+        #[cfg(test)]
+        steps::take();
         self.blocks += u64::from(run.count);
         if let Some((first, (count, other))) = self.by_first.range(..run.first).next_back()
             && *other == tag
