@@ -27,10 +27,10 @@ pub use group::{CANDIDATES_MAX, ERROR_BOUND, Group};
 pub(crate) use session::BATCH;
 pub use session::{CacheSession, Candidates};
 
-use crate::PoolTable;
 use crate::gate::Gates;
 #[cfg(any(loom, shuttle, injected))]
 use crate::injected;
+use crate::{LeafPlace, PoolTable};
 use group::CachedGroup;
 
 /// Where a table's learned index stands: a region of the first memory node.
@@ -102,7 +102,12 @@ struct GroupContent {
     /// Where the newest image was when last heard of.
     pointer: GroupPointer,
     fetched: Option<CachedGroup>,
+    /// Until it is fetched: what was known of its leaves in the directory before.
+    inherited: Arc<[Leaf]>,
 }
+
+/// A leaf that was found: its low fence and its place.
+type Leaf = (u64, LeafPlace);
 
 /// What a cache holds, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -123,7 +128,7 @@ impl RolexCache {
     pub fn new(table: PoolTable, meta: MetaRegion) -> Arc<Self> {
         let slots = vec![DirectorySlot::default()];
         let none = Directory { number: 0, capacity: 0, boundaries: vec![0], slots };
-        let directory = CachedDirectory::new(0, &none);
+        let directory = CachedDirectory::new(0, &none, None);
         let (directory, number) = (Mutex::new(Arc::new(directory)), AtomicU64::new(0));
         Arc::new(Self { table, meta, directory, number, gates: OnceLock::new() })
     }
@@ -152,7 +157,9 @@ impl RolexCache {
         let learned = (directory.groups.len() * (size_of::<GroupCell>() + size_of::<u64>())) as u64;
         let mut bytes = CacheBytes { learned, ..CacheBytes::default() };
         for cell in &directory.groups {
-            if let Some(group) = cell.content().fetched {
+            let GroupContent { fetched, inherited, .. } = cell.content();
+            bytes.synonyms += size_of_val(&*inherited) as u64;
+            if let Some(group) = fetched {
                 bytes.leaves += group.group.leaf_count() as u64;
                 bytes.segments += group.group.segment_count() as u64;
                 // Beside what is shared stand two counts of those who share it.
@@ -176,28 +183,59 @@ impl RolexCache {
 
     /// Makes a directory that begins at `line` the newest, unless that or a newer one is there already.
     fn install_directory(&self, line: u32, directory: &Directory) {
-        let cached = CachedDirectory::new(line, directory);
         let mut current = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if current.number < directory.number {
-            *current = Arc::new(cached);
+            *current = Arc::new(CachedDirectory::new(line, directory, Some(&current)));
             self.number.store(directory.number.into(), Ordering::Relaxed);
         }
     }
 }
 
 impl CachedDirectory {
-    fn new(line: u32, directory: &Directory) -> Self {
-        let cell = |slot: &DirectorySlot| GroupCell {
-            version: AtomicU64::new(0),
-            content: Mutex::new(GroupContent { pointer: slot.pointer, fetched: None }),
+    /// A directory of which nothing is fetched but what it has in common with the one before. A group that
+    /// takes the place of others knows the leaves that split off theirs.
+    fn new(line: u32, directory: &Directory, former: Option<&Self>) -> Self {
+        let known: Vec<Leaf> = former.map(Self::synonyms).unwrap_or_default();
+        let ends = directory.boundaries[1..].iter().map(Some).chain([None]);
+        let groups = directory.boundaries.iter().zip(ends).zip(&directory.slots);
+        let cell = |((boundary, end), slot): ((&u64, Option<&u64>), &DirectorySlot)| {
+            let same = former.and_then(|former| former.same_group(*boundary, slot.pointer));
+            let from = known.partition_point(|(low, _)| low < boundary);
+            let to = end.map_or(known.len(), |end| known.partition_point(|(low, _)| low < end));
+            let content = same.unwrap_or_else(|| GroupContent {
+                pointer: slot.pointer,
+                fetched: None,
+                inherited: known[from..to].into(),
+            });
+            // A session that has seen nothing has seen version 0.
+            let version = u64::from(content.fetched.is_some());
+            GroupCell { version: AtomicU64::new(version), content: Mutex::new(content) }
         };
         Self {
             number: directory.number,
             line,
             shape: directory.shape(),
             boundaries: directory.boundaries.clone(),
-            groups: directory.slots.iter().map(cell).collect(),
+            groups: groups.map(cell).collect(),
         }
+    }
+
+    /// All leaves that were found beside its groups' images, in key order.
+    fn synonyms(&self) -> Vec<Leaf> {
+        let mut all = Vec::new();
+        for cell in &self.groups {
+            let GroupContent { fetched, inherited, .. } = cell.content();
+            all.extend(inherited.iter().copied());
+            all.extend(fetched.iter().flat_map(CachedGroup::synonyms));
+        }
+        all
+    }
+
+    /// What is known of the group that begins at `boundary`, if its image is that which stands at `pointer`.
+    fn same_group(&self, boundary: u64, pointer: GroupPointer) -> Option<GroupContent> {
+        let group = self.boundaries.binary_search(&boundary).ok()?;
+        let content = self.groups[group].content();
+        (content.pointer == pointer.thawed() && content.fetched.is_some()).then_some(content)
     }
 
     /// The group of `key`.
@@ -231,8 +269,11 @@ impl CachedDirectory {
             if old.is_some_and(|old| old.group.time().generation >= fetched.time().generation) {
                 return false;
             }
-            let next = CachedGroup::new(fetched, old);
-            *content = GroupContent { pointer, fetched: Some(next) };
+            let next = match old {
+                Some(old) => CachedGroup::new(fetched, old.synonyms()),
+                None => CachedGroup::new(fetched, content.inherited.iter().copied()),
+            };
+            *content = GroupContent { pointer, fetched: Some(next), inherited: Arc::default() };
             true
         });
     }

@@ -46,6 +46,8 @@ const STEPS_MAX: u32 = 1 << 20;
 const RIGHTS_A_LOOK: u32 = 32;
 /// Times that an operation goes left before it begins at the first leaf of the group.
 const LEFTS_MAX: u32 = GROUP_LEAVES_MAX.ilog2() + 1;
+/// Leaves on the way that a walk remembers, the last ones.
+const PASSED_MAX: usize = 16;
 /// How long one operation waits for busy leaves, besides the longest lease that it is told of.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The first pause before a busy leaf is looked at again; each one after it is twice as long.
@@ -113,6 +115,8 @@ pub(crate) struct Walk<'s> {
     /// After so many times it looks for a newer image.
     look_at: u32,
     has_walked: bool,
+    /// Leaves behind the predicted one that the walk went on from, to the right, and their low fences.
+    passed: Vec<(u64, LeafPlace)>,
 }
 
 impl<'s> Walk<'s> {
@@ -134,6 +138,7 @@ impl<'s> Walk<'s> {
             rights: 0,
             look_at: RIGHTS_A_LOOK,
             has_walked: false,
+            passed: Vec::new(),
         }
     }
 
@@ -145,6 +150,11 @@ impl<'s> Walk<'s> {
     /// True if the walk went to a leaf beside that of the cache, which knows another one at this place.
     pub(crate) fn has_walked(&self) -> bool {
         self.has_walked
+    }
+
+    /// Leaves on its way that the cache may not know.
+    pub(crate) fn passed(&self) -> &[(u64, LeafPlace)] {
+        &self.passed
     }
 
     /// Lets the operation have begun at `begun`: what it waited for before counts, too.
@@ -177,13 +187,16 @@ impl<'s> Walk<'s> {
             Seen::Right { low, .. } if self.before.is_none() && !self.is_meant(at, low) => {
                 self.further_left(slot, at).await
             }
-            Seen::Right { next, .. } => {
+            Seen::Right { next, low } => {
                 self.session.count(|counters| counters.sibling_steps += 1);
                 self.rights += 1;
                 if let Some(nearer) = self.nearer(slot).await? {
                     return Ok(nearer);
                 }
                 let next = self.session.table().place(next).ok_or_else(|| astray("a sibling outside"))?;
+                if self.has_walked {
+                    self.pass(at, low);
+                }
                 self.before = Some((at, lock));
                 self.has_walked = true;
                 Ok(next)
@@ -200,6 +213,14 @@ impl<'s> Walk<'s> {
                 }
                 None => self.further_left(slot, at).await,
             },
+        }
+    }
+
+    fn pass(&mut self, at: LeafPlace, low: u64) {
+        if self.passed.len() < PASSED_MAX {
+            self.passed.push((low, at));
+        } else {
+            self.passed[self.rights as usize % PASSED_MAX] = (low, at);
         }
     }
 

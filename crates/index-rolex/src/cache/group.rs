@@ -15,7 +15,7 @@ pub const ERROR_BOUND: ErrorBound = ErrorBound { records: 8, slots: farsight_lay
 /// Leaves that are READ for one key at first. Trained groups name one, hardly ever two.
 pub const CANDIDATES_MAX: usize = 3;
 
-/// Synonyms that are remembered of one group; what splits beyond is found by walking again.
+/// Synonyms that are remembered of one group. Of more, every other one is forgotten: a step more finds it.
 const SYNONYMS_MAX: usize = 1024;
 
 /// A group's model and its leaves in key order, all of them places of the table. A copy shares both.
@@ -225,14 +225,18 @@ pub(super) struct CachedGroup {
 }
 
 impl CachedGroup {
-    /// A new image; of the synonyms known before, those that it does not name.
-    pub(super) fn new(group: Group, before: Option<&Self>) -> Self {
+    /// A new image, beside leaves that were found before: those that it does not name, in key order.
+    pub(super) fn new(group: Group, found: impl Iterator<Item = (u64, LeafPlace)>) -> Self {
         let named: std::collections::HashSet<u32> =
             group.entries().iter().map(|entry| GroupEntry(*entry).place().0).collect();
-        let old = before.map_or(&[][..], |before| &before.synonyms);
-        let kept = old.iter().filter(|synonym| !named.contains(&synonym.place.leaf_number().0));
-        let synonyms = kept.map(|synonym| Synonym::of(&group, synonym.low, synonym.place)).collect();
+        let kept = found.filter(|(_, place)| !named.contains(&place.leaf_number().0));
+        let synonyms = kept.take(SYNONYMS_MAX).map(|(low, place)| Synonym::of(&group, low, place)).collect();
         Self { group, synonyms }
+    }
+
+    /// The low fences and places of the leaves that were found beside the image.
+    pub(super) fn synonyms(&self) -> impl Iterator<Item = (u64, LeafPlace)> {
+        self.synonyms.iter().map(|synonym| (synonym.low, synonym.place))
     }
 
     pub(super) fn synonym_bytes(&self) -> usize {
@@ -244,13 +248,21 @@ impl CachedGroup {
         let synonym = Synonym::of(&self.group, low, place);
         let at = self.synonyms.partition_point(|other| other.low < synonym.low);
         let known = self.synonyms.get(at).copied().filter(|other| other.low == low);
-        if known == Some(synonym) || known.is_none() && self.synonyms.len() == SYNONYMS_MAX {
+        if known == Some(synonym) {
             return None;
         }
         let mut synonyms = self.synonyms.to_vec();
         match known {
             Some(_) => synonyms[at] = synonym,
             None => synonyms.insert(at, synonym),
+        }
+        if synonyms.len() > SYNONYMS_MAX {
+            // Every other goes: from the one before, its leaf is one step. The new one stays.
+            let mut index = 0;
+            synonyms.retain(|_| {
+                index += 1;
+                (index - 1) % 2 == at % 2
+            });
         }
         Some(Self { group: self.group.clone(), synonyms: synonyms.into() })
     }

@@ -196,12 +196,31 @@ impl CacheSession {
     /// reached by walking from a leaf of `group`. True if it is time to ask for a newer image of the
     /// group ([`CacheSession::refresh`]).
     pub fn note_synonym(&self, group: GroupId, low: u64, place: LeafPlace) -> bool {
+        self.note_synonyms(group, &[], (low, place))
+    }
+
+    /// The same of the last leaf that a walk came to, and of some that it `passed` on its way.
+    pub(crate) fn note_synonyms(
+        &self,
+        group: GroupId,
+        passed: &[(u64, LeafPlace)],
+        last: (u64, LeafPlace),
+    ) -> bool {
         let mut view = self.view.borrow_mut();
         if view.directory.number != group.directory {
             return false;
         }
         let number = group.group as usize;
-        view.directory.groups[number].change(|content| content.replace(|fetched| fetched.with(low, place)));
+        // One that begins left of the group is another group's.
+        let boundary = view.directory.boundaries[number];
+        let passed = passed.iter().filter(|(low, _)| *low >= boundary);
+        view.directory.groups[number].change(|content| {
+            let mut is_changed = false;
+            for (low, place) in passed.chain([&last]) {
+                is_changed |= content.replace(|fetched| fetched.with(*low, *place));
+            }
+            is_changed
+        });
         let walks = &mut view.groups[number].walks;
         *walks += 1;
         let is_time = *walks >= WALKS_PER_REFRESH;
