@@ -1,5 +1,6 @@
-//! Which processes a fence over shared memory may end, and which it never does. The tests stop processes for
-//! less than a lease or for more, with a lock or without, and such as serve memory themselves.
+//! Which processes a fence over shared memory may end, and which it never does; over TCP it ends none. The tests
+//! stop processes for less than a lease or for more, with a lock or without, and such as serve memory
+//! themselves.
 //!
 //! The processes are real, as the signals are. A lock is held by a role that takes it in the first leaf of
 //! the table and keeps it until it is told to let go.
@@ -16,9 +17,10 @@ use farsight_client::{ClientOptions, PoolClient};
 use farsight_conformance::engine::Seed;
 use farsight_conformance::engine::harness::{Directory, PATIENCE, eventually};
 use farsight_conformance::engine::processes::{Player, argument, say};
-use farsight_fabric::Connection as _;
+use farsight_fabric::Connection;
 use farsight_fabric::lane::{Lane, PoolLane};
 use farsight_fabric_shm::{ShmConnection, ShmQueue};
+use farsight_fabric_tcp::TcpConnection;
 use farsight_index_rolex::LeafPlace;
 use farsight_layout::pool::LockWord;
 use farsight_layout::{FORMAT_VERSION, OWNER_WORD};
@@ -56,13 +58,24 @@ pub(crate) fn hold() {
     let file = File::options().read(true).write(true).open(argument::<PathBuf>("FILE")).expect("its file");
     // A node's table is made once it serves.
     eventually("the table", || read_word(&file, 0) == LET_GO - 1 && read_word(&file, 1) == 1);
+    let urls: Addresses = argument::<String>("URLS").parse().expect("addresses");
+    if matches!(urls.urls()[0], ServerUrl::Tcp(_)) {
+        let options = || farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
+        let connection = |url: &ServerUrl| {
+            let ServerUrl::Tcp(endpoint) = url else { panic!("{url} is no address of TCP") };
+            TcpConnection::connect(&endpoint.to_string(), options()).expect("a connection")
+        };
+        return hold_over(&file, urls.urls().iter().map(connection).collect());
+    }
     let connection = |url: &ServerUrl| {
         let ServerUrl::Shm(path) = url else { panic!("{url} is no socket") };
         let options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
         ShmConnection::connect(path, options).expect("a connection")
     };
-    let urls: Addresses = argument::<String>("URLS").parse().expect("addresses");
-    let connections = urls.urls().iter().map(connection).collect();
+    hold_over(&file, urls.urls().iter().map(connection).collect());
+}
+
+fn hold_over<C: Connection>(file: &File, connections: Vec<C>) {
     let client = PoolClient::of_pool(connections, ClientOptions::default()).expect("a client");
     let mut links = client.links(TABLE).expect("the table");
     let table = links.cache.table().clone();
@@ -78,7 +91,7 @@ pub(crate) fn hold() {
     };
     assert_eq!(exchange(0, lock).expect("a lane").expect("an atomic"), 0, "the first leaf was locked");
     say(&format!("{compute_node} {lock}"));
-    eventually("the word to let go", || read_word(&file, 0) == LET_GO);
+    eventually("the word to let go", || read_word(file, 0) == LET_GO);
     let found = exchange(lock, 0).and_then(|word| word);
     say(if found.is_ok_and(|found| found == lock) { "let go" } else { "fenced" });
     let table = client.open_table(TABLE).expect("the table");
@@ -295,6 +308,56 @@ fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_is_killed_and_named()
     // The other node saw it end, and killed nobody.
     assert!(!nodes.log(1).contains("killed process"), "{}", nodes.log(1));
     assert_eq!(session.get(7).expect("a GET").expect("the pair").value, value(7));
+}
+
+/// Two memory nodes of this process over TCP, with that lease, and a client of them.
+fn over_tcp(lease: Duration) -> ([Server; 2], Addresses, Table<u64>) {
+    let nodes = [(); 2].map(|()| {
+        let builder = Server::builder().listen("tcp://127.0.0.1:0".parse().expect("an address"));
+        builder.table_memory_bytes(TABLE_BYTES).lease(lease).start().expect("a memory node")
+    });
+    let urls = Addresses::new(nodes.iter().map(|node| node.url().clone()).collect::<Vec<_>>());
+    let table = create(&connect(&urls.to_string()));
+    (nodes, urls, table)
+}
+
+#[test]
+fn a_lock_holder_over_tcp_that_is_stopped_for_less_than_its_lease_keeps_its_lock() {
+    let directory = Directory::new();
+    let (nodes, urls, table) = over_tcp(Duration::from_secs(20));
+    let mut session = table.session(Options::default()).expect("a session");
+    let mut holder = Holder::start(&directory, &urls, "", || {});
+    holder.stop();
+    let waiter = std::thread::spawn(move || session.put(7, &value(7)).map(|_| session));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!waiter.is_finished(), "its lock was taken over");
+    holder.let_go();
+    let mut session = waiter.join().expect("no panic").expect("the put that waited");
+    assert_eq!(session.get(7).expect("a GET").expect("the pair").value, value(7));
+    assert!(nodes.iter().all(|node| node.stats().fenced == 0));
+}
+
+/// It is fenced at both nodes, and its process lives. When it runs again, the lock is no longer its own, and
+/// it goes on as another compute node.
+#[test]
+fn a_lock_holder_over_tcp_that_is_stopped_for_longer_than_its_lease_loses_its_connections() {
+    let directory = Directory::new();
+    let lease = Duration::from_millis(LEASE_MS);
+    let (nodes, urls, table) = over_tcp(lease);
+    let mut session = table.session(Options::default()).expect("a session");
+    let mut holder = Holder::start(&directory, &urls, "", || {});
+    holder.stop();
+    let begun = Instant::now();
+    session.put(7, &value(7)).expect("a put that waits for the lease");
+    assert!(begun.elapsed() >= lease, "taken over after {:?}", begun.elapsed());
+    assert!(nodes.iter().all(|node| node.stats().fenced == 1), "it is fenced at every node");
+    assert!(holder.player.is_running(), "it was killed");
+    holder.player.signal(Signal::CONT);
+    holder.go_on("fenced");
+    assert!(holder.player.is_running());
+    for (key, byte) in [(7, 7), (1, 1)] {
+        assert_eq!(session.get(key).expect("a GET").expect("the pair").value, value(byte));
+    }
 }
 
 #[test]
