@@ -213,7 +213,7 @@ impl Plan {
     fn setting(&self, workload: Workload, source: &ServerSource, load: &LoadReport) -> Setting {
         Setting {
             workload: workload.name().to_owned(),
-            distribution: self.distribution_of(workload).name().to_owned(),
+            distribution: self.distribution_of(workload).label(),
             dataset: self.dataset.clone(),
             keys: load.pairs,
             value_size: self.values.most_bytes() as u32,

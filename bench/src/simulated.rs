@@ -194,7 +194,7 @@ impl SimulatedPlan {
             proxies: self.proxies,
             threads_per_machine: self.threads,
             workload: self.workload.name().to_owned(),
-            distribution: self.distribution.name().to_owned(),
+            distribution: self.distribution.label(),
             dataset: self.dataset.clone(),
             keys: space.loaded().len() as u64,
             value_size: self.value_bytes as u32,

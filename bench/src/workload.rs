@@ -202,6 +202,35 @@ impl Distribution {
             Self::Latest { .. } => "latest",
         }
     }
+
+    /// What results call it: its name, and its skew if that is not YCSB's.
+    #[must_use]
+    pub fn label(self) -> String {
+        match self {
+            Self::Zipfian { theta } | Self::Latest { theta }
+                if theta.to_bits() != ZIPFIAN_THETA_DEFAULT.to_bits() =>
+            {
+                format!("{} {theta}", self.name())
+            }
+            _ => self.name().to_owned(),
+        }
+    }
+
+    /// The same with another skew.
+    ///
+    /// # Errors
+    /// [`WorkloadError::BadTheta`] if it is below 0 or not finite; [`WorkloadError::NoTheta`] where all keys
+    /// are alike.
+    pub fn with_theta(self, theta: f64) -> Result<Self, WorkloadError> {
+        if !theta.is_finite() || theta < 0.0 {
+            return Err(WorkloadError::BadTheta { theta });
+        }
+        match self {
+            Self::Uniform => Err(WorkloadError::NoTheta { theta }),
+            Self::Zipfian { .. } => Ok(Self::Zipfian { theta }),
+            Self::Latest { .. } => Ok(Self::Latest { theta }),
+        }
+    }
 }
 
 impl fmt::Display for Distribution {
@@ -239,6 +268,19 @@ mod tests {
         for name in ["uniform", "zipfian", "latest"] {
             assert_eq!(name.parse::<Distribution>().expect("a name").name(), name);
         }
+    }
+
+    #[test]
+    fn another_skew_is_told_and_one_without_meaning_refused() {
+        let zipfian: Distribution = "zipfian".parse().expect("a name");
+        assert_eq!(zipfian.label(), "zipfian");
+        assert_eq!(zipfian.with_theta(1.2).expect("a skew").label(), "zipfian 1.2");
+        assert_eq!(zipfian.with_theta(0.0).expect("a skew"), Distribution::Zipfian { theta: 0.0 });
+        for theta in [-0.1, f64::NAN, f64::INFINITY] {
+            assert!(matches!(zipfian.with_theta(theta), Err(WorkloadError::BadTheta { .. })), "{theta}");
+        }
+        let error = Distribution::Uniform.with_theta(1.2).expect_err("all alike").to_string();
+        assert_eq!(error, "a skew of 1.2 for keys that are all alike; expected zipfian or latest");
     }
 
     #[test]

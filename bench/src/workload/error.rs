@@ -29,6 +29,12 @@ pub enum WorkloadError {
         /// What was asked.
         theta: f64,
     },
+    /// A skew where there is none.
+    #[error("a skew of {theta} for keys that are all alike; expected zipfian or latest")]
+    NoTheta {
+        /// What was asked.
+        theta: f64,
+    },
     /// More keys held back than leave one to load.
     #[error(
         "{} keys cannot be held back for inserts from a set of {}: at least one must be loaded",

@@ -82,6 +82,7 @@ impl Scramble {
 
 #[cfg(test)]
 mod tests {
+    use farsight_base::prng::SplitMix64;
     use rand::SeedableRng;
 
     use super::*;
@@ -101,28 +102,54 @@ mod tests {
         assert!((420..580).contains(&lower_half), "{lower_half} of the 1,000 most popular in the lower half");
     }
 
+    /// How far `draws` ranks of a sampler with skew `sampled` lie from the exact weights of skew `claimed`, in
+    /// standard deviations.
+    ///
+    /// Ranks make cells with an expectation of at least fifty each. Their chi-square is all but normal after
+    /// the transformation of Wilson and Hilferty (1931).
+    fn deviations(count: u32, draws: u32, [sampled, claimed]: [f64; 2], random: &mut SplitMix64) -> f64 {
+        let ranks = Ranks::zipfian(count, sampled).expect("a skew");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(random.next_u64());
+        let mut frequencies = vec![0u32; count as usize];
+        for _ in 0..draws {
+            frequencies[ranks.draw(&mut random) as usize] += 1;
+        }
+        let weight = |rank: usize| (rank as f64 + 1.0).powf(-claimed);
+        let scale = f64::from(draws) / (0..count as usize).map(weight).sum::<f64>();
+        let (mut chi_square, mut cells) = (0.0, 0u32);
+        let (mut expected, mut got) = (0.0, 0.0);
+        for (rank, frequency) in frequencies.into_iter().enumerate() {
+            expected += scale * weight(rank);
+            got += f64::from(frequency);
+            if expected >= 50.0 || rank as u32 + 1 == count {
+                chi_square += (got - expected) * (got - expected) / expected;
+                cells += 1;
+                (expected, got) = (0.0, 0.0);
+            }
+        }
+        let freedom = f64::from(cells - 1);
+        let spread = 2.0 / (9.0 * freedom);
+        ((chi_square / freedom).cbrt() - (1.0 - spread)) / spread.sqrt()
+    }
+
     #[test]
-    fn rank_frequencies_are_zipfian_below_at_and_above_one() {
-        const COUNT: u32 = 10_000;
-        const DRAWS: usize = 400_000;
-        for theta in [0.5, 0.99, 1.0, 1.3] {
-            let ranks = Ranks::zipfian(COUNT, theta).expect("a skew");
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
-            let mut frequencies = vec![0u32; COUNT as usize];
-            for _ in 0..DRAWS {
-                frequencies[ranks.draw(&mut random) as usize] += 1;
+    fn rank_frequencies_are_exact_for_every_skew() {
+        let mut random = SplitMix64::fresh();
+        for theta in [0.0, 0.3048, 0.5, 0.9929, 0.99, 1.0, 1.001, 1.3, 2.0, 2.6774, 4.0] {
+            for count in [2, 1_000, 100_000] {
+                let far = deviations(count, 400_000, [theta; 2], &mut random);
+                // Six deviations: one run in a hundred million.
+                assert!(far < 6.0, "theta {theta} of {count} keys: {far} standard deviations");
             }
-            let harmonic: f64 = (1..=COUNT).map(|rank| f64::from(rank).powf(-theta)).sum();
-            for rank in [1u32, 2, 10] {
-                let expected = DRAWS as f64 * f64::from(rank).powf(-theta) / harmonic;
-                let got = f64::from(frequencies[rank as usize - 1]);
-                // Five standard deviations of a binomial count.
-                let tolerance = 5.0 * expected.sqrt();
-                assert!(
-                    (got - expected).abs() < tolerance,
-                    "theta {theta} rank {rank}: {got}, not {expected}"
-                );
-            }
+        }
+    }
+
+    #[test]
+    fn a_skew_that_is_slightly_wrong_shows() {
+        let mut random = SplitMix64::fresh();
+        for wrong in [[0.97, 0.99], [1.02, 1.0], [0.99, 1.0], [2.0, 2.03], [0.0, 0.05]] {
+            let far = deviations(100_000, 400_000, wrong, &mut random);
+            assert!(far > 6.0, "{wrong:?}: {far} standard deviations");
         }
     }
 

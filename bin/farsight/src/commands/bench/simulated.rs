@@ -112,7 +112,7 @@ impl Ycsb {
         let of_engine =
             |(clients, engine)| self.workload.0.iter().map(move |workload| (clients, engine, *workload));
         for (clients, engine, workload) in testbeds.into_iter().flat_map(of_testbed).flat_map(of_engine) {
-            let plan = self.simulated_plan(&profile, clients, engine, dataset, workload);
+            let plan = self.simulated_plan(&profile, clients, engine, dataset, workload)?;
             say(&format!("{engine}, workload {workload}: loading and running in virtual time"));
             match simulated(&plan, keys.to_vec(), self.testbed.sensitivity, cancellation) {
                 Err(DriverError::Cancelled) => {
@@ -142,8 +142,8 @@ impl Ycsb {
         engine: &'static EngineKind,
         dataset: &Dataset,
         workload: Workload,
-    ) -> SimulatedPlan {
-        SimulatedPlan {
+    ) -> Result<SimulatedPlan> {
+        Ok(SimulatedPlan {
             profile: profile.clone(),
             engine,
             memory_nodes: if engine.is_alone() { 0 } else { self.memory_nodes as usize },
@@ -151,7 +151,7 @@ impl Ycsb {
             proxies: self.testbed.proxies,
             threads,
             workload,
-            distribution: self.distribution.unwrap_or(workload.usual_distribution()),
+            distribution: self.distribution()?.unwrap_or(workload.usual_distribution()),
             dataset: dataset.name(),
             value_bytes: self.value_size.map_or(VALUE_BYTES_MIN, |(_, most)| most),
             batch: self.batch as usize,
@@ -159,7 +159,7 @@ impl Ycsb {
             seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
             cache_bytes: None,
             publishes_models: true,
-        }
+        })
     }
 }
 
