@@ -85,12 +85,12 @@ pub(crate) fn connect_pool<K: Kind>(
     addresses: &[&'static str],
 ) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
     let dial = dial::<K>(simulation, addresses);
-    let reached = (0..addresses.len()).map(|place| dial(place)).collect();
+    let reached = (0..addresses.len()).map(|place| dial.connect(place)).collect();
     PoolClient::of_reached(reached, Some(dial), OPTIONS)
 }
 
 /// Ways to the memory nodes that listen at `addresses`.
 pub(crate) fn dial<K: Kind>(simulation: &Simulation, addresses: &[&'static str]) -> Dial<SimConnection<K>> {
-    let (simulation, addresses) = (simulation.clone(), addresses.to_vec());
-    Arc::new(move |place: usize| simulation.connect::<K>(addresses[place], FORMAT_VERSION))
+    let (simulation, addresses) = (simulation.clone(), addresses.iter().map(|at| (*at).to_owned()).collect());
+    Dial::private(addresses, Arc::new(move |at| simulation.connect::<K>(at, FORMAT_VERSION)))
 }

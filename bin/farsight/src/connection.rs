@@ -21,8 +21,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
-    /// The server's URL, as `farsight serve` prints it, or those of a pool's memory nodes with commas
-    /// between, always in the same order [default: the default socket of this user]
+    /// The server's URL, as `farsight serve` prints it, or those of some of a pool's memory nodes with commas
+    /// between. Of all, for the pool's first table, whose order is then the pool's [default: the default
+    /// socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
     /// How long to wait for a server that cannot be reached yet, as one that has just been started: 500ms or

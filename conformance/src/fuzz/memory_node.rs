@@ -14,8 +14,8 @@ use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_node::Service;
 use farsight_node::{NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, LostNodes, PoolPlace, Reply, Request, ServerError,
-    Space, TableDefinition, TableId, TableLayout,
+    Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, LostNodes, PoolMap, PoolPlace, Reply, Request,
+    ServerError, Space, TableDefinition, TableId, TableLayout,
 };
 use serde::de::DeserializeOwned;
 
@@ -117,6 +117,10 @@ impl SteppedNode {
                 if answer(&reply) == Ok(Fenced::Done) {
                     self.twin.end((*coordinator, *compute_node));
                 }
+            }
+            ControlRequest::Map => {
+                let map = answer::<PoolMap>(&reply).expect("an answer");
+                assert!(map.is_sound(), "{map:?}");
             }
             _ => drop(Reply::decode(&reply).expect("a reply")),
         }

@@ -2,8 +2,8 @@
 
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    BRANCH_CHILDREN_MAX, ErrorCode, HEADER_BYTES, ModelReader, NodeStats, PairsReader, Reply, ReplyWriter,
-    SentModel, SentOutcome, ServerError, TableInfo, WriteOutcome,
+    BRANCH_CHILDREN_MAX, ErrorCode, HEADER_BYTES, ModelReader, NodeStats, PairsReader, PoolMap, Reply,
+    ReplyWriter, SentModel, SentOutcome, ServerError, TableInfo, WriteOutcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +31,7 @@ fn as_it_stands(data: &[u8]) {
     control_answer::<TableInfo>(&reply);
     control_answer::<Vec<TableInfo>>(&reply);
     control_answer::<NodeStats>(&reply);
+    control_answer::<PoolMap>(&reply);
     control_answer::<u64>(&reply);
     let Ok(words) = reply.words() else { return };
     let mut frame = Vec::new();

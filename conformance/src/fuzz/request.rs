@@ -5,9 +5,9 @@ use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
     Ack, Blocks, CallId, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
-    KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolPlace, ReplaceEntries, Request, Space, StagedWrite,
-    SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, ValueEntries, ValueKind, ValuePiece,
-    WriteEntries, WriteEntry, WriteOperation,
+    KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolAddresses, PoolPlace, ReplaceEntries, Request, Space,
+    StagedWrite, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, ValueEntries,
+    ValueKind, ValuePiece, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -290,6 +290,13 @@ fn strange_name(source: &mut Source<'_>) -> String {
     format!("strange{}", source.byte())
 }
 
+/// Addresses of a pool's nodes, within their bounds or not.
+fn addresses(source: &mut Source<'_>) -> PoolAddresses {
+    let length_bytes = [1, 5, 256, 257][source.below(4)];
+    let of_node = |source: &mut Source<'_>| vec!["a".repeat(length_bytes); source.below(6)];
+    PoolAddresses((0..source.below(18)).map(|_| of_node(source)).collect())
+}
+
 /// A control request, within its bounds or not.
 pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
     let (kind, table) = (source.below(25), TableId(source.below(3) as u32));
@@ -355,6 +362,8 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
             ControlRequest::Fence { coordinator, compute_node, seen }
         }
         10 => ControlRequest::Stats,
+        14 => ControlRequest::Map,
+        15 => ControlRequest::TellAddresses { term: source.below(2) as u32, addresses: addresses(source) },
         _ => ControlRequest::Ended { table, space },
     }
 }

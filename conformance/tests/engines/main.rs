@@ -3,6 +3,7 @@
 
 mod durable;
 mod flexkv;
+mod maps;
 mod names;
 mod reference;
 mod rolex;

@@ -42,6 +42,9 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// The nodes, as the user named them.
     fn peer(&self) -> String;
 
+    /// By which each node of the pool is reached, also one that is lost: in their order.
+    fn addresses(&self) -> Vec<String>;
+
     /// The epoch to which the tables belong.
     fn epoch(&self) -> Epoch;
 

@@ -55,6 +55,12 @@ impl Client {
         &self.shared.peer
     }
 
+    /// By which addresses this client reaches the nodes of its pool, in their order; also one that is lost.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.shared.current().addresses()
+    }
+
     /// The epoch to which the newest connection belongs, a pool's coordinator's. It changes when the
     /// client connects again to peers that were started again.
     #[must_use]

@@ -13,6 +13,7 @@
 mod backend;
 mod catalogue;
 mod lives;
+mod map;
 mod name_changes;
 mod names;
 mod numbers;
@@ -60,6 +61,10 @@ pub(crate) struct Nodes<C: Connection> {
     missing: Vec<(usize, Arc<C>)>,
     /// A way to those to which there never was a connection.
     dial: Option<Dial<C>>,
+    /// Nodes that know no addresses.
+    untold: AtomicU64,
+    /// Places whose nodes are elsewhere than where there was a connection to them.
+    moved: AtomicU64,
     /// Those of the lost ones that others have said are lost, and how many nodes their pool had taken in by
     /// then.
     told: (LostNodes, u32),
@@ -153,6 +158,8 @@ impl<C: Connection> Nodes<C> {
             failure,
             missing: Vec::new(),
             dial: None,
+            untold: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
             told: (LostNodes::default(), 0),
             said_lost,
             came_back,
@@ -176,6 +183,11 @@ impl<C: Connection> Nodes<C> {
     /// The same, with a way to those that were not reached.
     pub(crate) fn with_dial(self, dial: Option<Dial<C>>) -> Self {
         Self { dial, ..self }
+    }
+
+    /// The ways to all of them, if they are known.
+    pub(crate) fn dial(&self) -> Option<&Dial<C>> {
+        self.dial.as_ref()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -235,6 +247,7 @@ impl<C: Connection> Nodes<C> {
         }
         let hello = |node| self.ask::<NodeHello>(node, &ControlRequest::Hello);
         let hellos = (0..self.count()).map(hello).collect::<Result<Vec<_>, _>>()?;
+        self.note_untold(&hellos);
         self.leave_out_restarted(&hellos)?;
         self.agree(&hellos)?;
         if let Some(name) = hellos.iter().find_map(|hello| hello.pool) {

@@ -16,7 +16,7 @@ use farsight_index::{EngineError, Engines, FlexKv, Registered};
 use farsight_index_flexkv::{BroughtAhead, CallResult, CopyFor, CopySink, FlexError, FlexSession};
 use farsight_protocol::{
     Begun, Closed, ControlRequest, ErrorCode, Fenced, LeftOut, LostNodes, NodeHello, POOL_DROPPED_MAX,
-    PoolPlace, Space, TAKEN_BYTES_MAX, TableId, TableInfo, TakeIn, TakenPiece,
+    PoolAddresses, PoolMap, PoolPlace, Space, TAKEN_BYTES_MAX, TableId, TableInfo, TakeIn, TakenPiece,
 };
 use serde::de::DeserializeOwned;
 
@@ -146,26 +146,32 @@ impl From<FabricError> for RepairError {
     }
 }
 
-/// Takes new nodes in that stand in the places of lost ones, in a pool of so many nodes. Those that were
-/// taken in; none if no node is lost.
+/// Takes new nodes in that stand in the places of lost ones, at their addresses. Where nobody stands there,
+/// the next of `newcomers` is taken in. Returns those that were taken in; none if no node is lost.
 ///
 /// # Errors
 /// [`RepairError`]. What was taken in before stays so.
 pub fn repair<C: Connection>(
     dial: &Dial<C>,
-    nodes: usize,
+    newcomers: Vec<String>,
     progress: &mut dyn FnMut(RepairProgress<'_>),
 ) -> Result<Vec<Repaired>, RepairError> {
     let mut repaired = Vec::new();
-    for _ in 0..LOOKS_MAX + nodes {
-        let peers = PoolNodes::connect(dial, nodes)?;
-        match peers.look()? {
-            Looked::Changed => {}
-            Looked::Whole => return Ok(repaired),
-            Looked::Lost(pool) => repaired.push(Repair { peers: &peers, dial, pool }.run(progress)?),
+    let looks = LOOKS_MAX + dial.nodes() + newcomers.len();
+    let mut newcomers = newcomers.into_iter();
+    for _ in 0..looks {
+        let peers = PoolNodes::connect(dial)?;
+        match peers.look() {
+            Ok(Looked::Changed) => {}
+            Ok(Looked::Whole) => return Ok(repaired),
+            Ok(Looked::Lost(pool)) => repaired.push(Repair { peers: &peers, dial, pool }.run(progress)?),
+            Err(error @ (RepairError::NotThere { place, .. } | RepairError::FormerNode { place })) => {
+                dial.set_address(place, newcomers.next().ok_or(error)?);
+            }
+            Err(error) => return Err(error),
         }
     }
-    Err(RepairError::Unsettled { looks: LOOKS_MAX + nodes })
+    Err(RepairError::Unsettled { looks })
 }
 
 /// Connections to those of a pool's nodes that are reached. None of them is a compute node's.
@@ -189,6 +195,15 @@ impl<C: Connection> Peer<C> {
 
     fn step<T: DeserializeOwned>(&self, step: TakeIn) -> Result<T, CatalogueError> {
         self.ask(&ControlRequest::TakeIn(step))
+    }
+
+    /// How clients reach the nodes of its pool, if it knows.
+    fn addresses(&self) -> Result<PoolAddresses, CatalogueError> {
+        let map: PoolMap = self.ask(&ControlRequest::Map)?;
+        if map.is_sound() {
+            return Ok(map.addresses);
+        }
+        Err(PoolError::UnsoundMap { peer: self.connection.peer().to_owned() }.into())
     }
 
     /// Asks again until the answer is no wait.
@@ -252,8 +267,8 @@ enum Looked {
 }
 
 impl<C: Connection> PoolNodes<C> {
-    fn connect(dial: &Dial<C>, nodes: usize) -> Result<Self, FabricError> {
-        let all: Vec<_> = (0..nodes).map(|place| dial(place).and_then(Peer::new)).collect();
+    fn connect(dial: &Dial<C>) -> Result<Self, FabricError> {
+        let all: Vec<_> = (0..dial.nodes()).map(|place| dial.connect(place).and_then(Peer::new)).collect();
         if let (true, Some(Err(error))) = (all.iter().all(Result::is_err), all.first()) {
             return Err(error.clone());
         }
@@ -323,24 +338,21 @@ impl<C: Connection> PoolNodes<C> {
     fn spread(&self, there: &[(usize, &NodeHello)], term: u32) -> Result<bool, RepairError> {
         let know = |(_, hello): &&(usize, &NodeHello)| hello.term == term;
         let by = LostNodes::of(there.iter().filter(know).map(|(place, _)| *place));
-        let Some((_, knows)) = there.iter().find(know) else { return Ok(false) };
+        let Some((first, knows)) = there.iter().find(know) else { return Ok(false) };
         let epochs = knows.place.as_ref().map(|place| place.epochs.clone()).unwrap_or_default();
         let behind: Vec<usize> =
             there.iter().filter(|(_, hello)| hello.term < term).map(|(place, _)| *place).collect();
-        self.adopt(&behind, (&epochs, term), (knows.lost, by))?;
-        Ok(!behind.is_empty())
+        if behind.is_empty() {
+            return Ok(false);
+        }
+        let addresses = self.peer(*first)?.addresses()?;
+        self.adopt(&behind, &TakeIn::Adopt { epochs, term, lost: knows.lost, by, addresses })?;
+        Ok(true)
     }
 
-    fn adopt(
-        &self,
-        places: &[usize],
-        (epochs, term): (&[u64], u32),
-        (lost, by): (LostNodes, LostNodes),
-    ) -> Result<(), RepairError> {
+    fn adopt(&self, places: &[usize], list: &TakeIn) -> Result<(), RepairError> {
         for place in places {
-            self.peer(*place)?.await_done(|peer| {
-                peer.step(TakeIn::Adopt { epochs: epochs.to_vec(), term, lost, by }).map(of_fenced)
-            })?;
+            self.peer(*place)?.await_done(|peer| peer.step(list.clone()).map(of_fenced))?;
         }
         Ok(())
     }
@@ -387,14 +399,17 @@ impl<C: Connection> Repair<'_, C> {
         epochs[place] = epoch;
         let others = self.others();
         let (coordinator, new) = (self.peers.peer(others[0])?, self.peers.peer(place)?);
+        let known = coordinator.addresses()?;
+        let known = if known.are_known() { known } else { self.dial.common() };
+        let addresses = known.with(place, &self.dial.address(place));
+        let first = TakeIn::Begin { epochs: epochs.clone(), addresses: addresses.clone() };
         // An attempt that was cut ends soon.
-        let begun: Begun =
-            coordinator.await_done(|peer| match peer.step(TakeIn::Begin { epochs: epochs.clone() }) {
-                Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::TakingIn => {
-                    Ok(Err(source.to_string()))
-                }
-                begun => begun.map(Ok),
-            })?;
+        let begun: Begun = coordinator.await_done(|peer| match peer.step(first.clone()) {
+            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::TakingIn => {
+                Ok(Err(source.to_string()))
+            }
+            begun => begun.map(Ok),
+        })?;
         let attempt = begun.attempt;
         let held = Held::new(coordinator, begun);
         for other in &others[1..] {
@@ -403,7 +418,8 @@ impl<C: Connection> Repair<'_, C> {
         let taken_in = LostNodes(lost.0 & !(1 << place));
         let own = PoolPlace { epochs: epochs.clone(), index: place as u8 };
         let (pool, term) = (self.pool.name, term + 1);
-        new.step::<()>(TakeIn::Receive { attempt, place: own, pool, term, lost: taken_in })?;
+        let (lost, told) = (taken_in, addresses.clone());
+        new.step::<()>(TakeIn::Receive { attempt, place: own, pool, term, lost, addresses: told })?;
         let brought = self.bring_ahead(&held, new, progress)?;
         let ended_at = held.clock.now();
         let (newest, next_table) = self.end_others(&held, &others)?;
@@ -417,7 +433,7 @@ impl<C: Connection> Repair<'_, C> {
         new.step::<()>(TakeIn::Whole { attempt, newest: newest.saturating_add(1), next_table, left })?;
         coordinator.await_done(|peer| peer.step(TakeIn::Commit { attempt }).map(of_fenced))?;
         let by = LostNodes::of(std::iter::once(others[0]));
-        self.peers.adopt(&others[1..], (&epochs, term), (taken_in, by))?;
+        self.peers.adopt(&others[1..], &TakeIn::Adopt { epochs, term, lost, by, addresses })?;
         let stood_for = held.clock.now().since(ended_at);
         let Copied { tables, ahead_bytes, rest_bytes, left } = copied;
         let left = left.into_iter().map(|(_, name)| name).collect();
@@ -534,7 +550,7 @@ impl<C: Connection> Repair<'_, C> {
 
     /// Connections of their own to the nodes that are left.
     fn connect(&self, held: &Held<'_, C>) -> Result<Nodes<C>, RepairError> {
-        let connect = |place: usize| Ok((place, (self.dial)(place)?));
+        let connect = |place: usize| Ok((place, self.dial.connect(place)?));
         let connections = self.others().into_iter().map(connect).collect::<Result<_, FabricError>>()?;
         let nodes = Nodes::over(connections, self.pool.epochs.len(), Lookup::of::<Engines>())?;
         held.renew()?;

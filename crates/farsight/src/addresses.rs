@@ -5,13 +5,14 @@ use std::str::FromStr;
 
 use crate::{ServerUrl, UrlError};
 
-/// The address of a server, or those of a pool's memory nodes with commas between, in the order that all
-/// clients of the pool use: `tcp://a:7474,tcp://b:7474`.
+/// The address of a server, or those of some of a pool's memory nodes with commas between:
+/// `tcp://a:7474,tcp://b:7474`. The client that makes the pool's first table has those of all, in the pool's
+/// order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Addresses(Vec<ServerUrl>);
 
 impl Addresses {
-    /// A pool's memory nodes, the coordinator first; or one server.
+    /// Some of a pool's memory nodes, or all with the coordinator first; or one server.
     ///
     /// # Panics
     /// Without any.

@@ -1,10 +1,12 @@
 //! A connected client, whatever the fabric.
 
+use std::mem::discriminant;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_client::{CatalogueError, ClientOptions, Dial, NewTable, Training};
+use farsight_client::{CatalogueError, ClientOptions, DialTo, FoundPool, NewTable, Training};
 use farsight_fabric::{Connection, FabricError};
 use farsight_fabric_shm::ShmConnection;
 use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
@@ -12,7 +14,9 @@ use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_protocol::{NodeStats, Proxy, TableDefinition, TableId, TableInfo, ValueKind};
 
-use crate::{Addresses, ConnectError, KeyType, ServerUrl, Table, TableError, TableOptions, with_causes};
+use crate::{
+    Addresses, ConnectError, Endpoint, KeyType, ServerUrl, Table, TableError, TableOptions, with_causes,
+};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
@@ -299,6 +303,13 @@ impl Client {
         self.inner.epoch()
     }
 
+    /// By which addresses this client reaches the nodes of its pool, in their order; also one that is lost.
+    /// Those that were given are among them, where nothing else was learned.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.inner.addresses()
+    }
+
     /// The server's address, as it was given.
     #[must_use]
     pub fn peer(&self) -> &str {
@@ -306,39 +317,12 @@ impl Client {
     }
 }
 
-/// Connects to each of the addresses with `connect`, which answers `None` to one of another fabric.
 /// What is done over the fabric that addresses name.
 pub(crate) trait OverFabric {
     type Done;
 
-    /// Does it with a way to each of the addresses, in their order.
-    fn run<C: Connection>(&mut self, ways: &[Way<C>]) -> Result<Self::Done, ConnectError>;
-}
-
-/// A way to one address.
-pub(crate) struct Way<C> {
-    url: ServerUrl,
-    connect: Arc<dyn Fn() -> Result<C, ConnectError> + Send + Sync>,
-}
-
-impl<C> Clone for Way<C> {
-    fn clone(&self) -> Self {
-        Self { url: self.url.clone(), connect: Arc::clone(&self.connect) }
-    }
-}
-
-/// By which a client tries an address again.
-pub(crate) fn dial<C: Connection>(ways: &[Way<C>]) -> Dial<C> {
-    let ways = ways.to_vec();
-    Arc::new(move |place| {
-        (ways[place].connect)().map_err(|error| match error {
-            ConnectError::Fabric(error) => error,
-            error => {
-                let peer = ways[place].url.to_string();
-                FabricError::Refused { peer, reason: with_causes(&error) }
-            }
-        })
-    })
+    /// Does it with these addresses, and a way to any address of that fabric.
+    fn run<C: Connection>(&mut self, given: Vec<String>, to: DialTo<C>) -> Result<Self::Done, ConnectError>;
 }
 
 struct Connecting(ClientOptions);
@@ -346,21 +330,19 @@ struct Connecting(ClientOptions);
 impl OverFabric for Connecting {
     type Done = farsight_client::Client;
 
-    fn run<C: Connection>(&mut self, ways: &[Way<C>]) -> Result<Self::Done, ConnectError> {
-        let mut reached = Vec::new();
-        for way in ways {
-            reached.push(match (way.connect)() {
-                Ok(connection) => Ok(connection),
-                Err(ConnectError::Fabric(error)) => Err(error),
-                Err(error) => return Err(error),
-            });
-        }
-        match farsight_client::connect(reached, Some(dial(ways)), self.0) {
-            Ok(client) => Ok(client),
-            Err(CatalogueError::Fabric(error)) => Err(error.into()),
-            Err(error) => Err(error.into()),
-        }
+    fn run<C: Connection>(&mut self, given: Vec<String>, to: DialTo<C>) -> Result<Self::Done, ConnectError> {
+        // Nodes that belong to no pool may stand at addresses where one of the pool's was.
+        let FoundPool { reached, dial, strangers: _ } = found(farsight_client::find_pool(given, to))?;
+        found(farsight_client::connect(reached, Some(dial), self.0))
     }
+}
+
+/// A failure of the fabric is one of connecting.
+pub(crate) fn found<T>(found: Result<T, CatalogueError>) -> Result<T, ConnectError> {
+    found.map_err(|error| match error {
+        CatalogueError::Fabric(error) => error.into(),
+        error => error.into(),
+    })
 }
 
 /// Does something over the fabric of these addresses.
@@ -369,26 +351,32 @@ pub(crate) fn with_ways<O: OverFabric>(
     options: &ConnectOptions,
     over: &mut O,
 ) -> Result<O::Done, ConnectError> {
-    match &to.urls()[0] {
+    let first = &to.urls()[0];
+    let is_other = |url: &&ServerUrl| discriminant(*url) != discriminant(first);
+    if let Some(second) = to.urls().iter().find(is_other) {
+        return Err(ConnectError::MixedFabrics { first: first.clone(), second: second.clone() });
+    }
+    let given = to.urls().iter().map(ServerUrl::to_string).collect();
+    match first {
         ServerUrl::Shm(_) => {
             let mut shm_options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
             shm_options.server_uids.clone_from(&options.server_uids);
-            over.run(&ways(to, move |url| match url {
-                ServerUrl::Shm(socket) => Ok(Some(ShmConnection::connect(socket, shm_options.clone())?)),
-                _ => Ok(None),
-            }))
+            let way = move |socket: &PathBuf| ShmConnection::connect(socket, shm_options.clone());
+            over.run(
+                given,
+                by_url(to, move |url| if let ServerUrl::Shm(at) = url { Some(way(at)) } else { None }),
+            )
         }
         ServerUrl::Tcp(_) => {
             let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
             tcp_options.allow_plaintext = options.allow_plaintext;
             tcp_options.waiting = options.waiting;
             tcp_options.tls.clone_from(&options.tls);
-            over.run(&ways(to, move |url| match url {
-                ServerUrl::Tcp(endpoint) => {
-                    Ok(Some(TcpConnection::connect(&endpoint.to_string(), tcp_options.clone())?))
-                }
-                _ => Ok(None),
-            }))
+            let way = move |at: &Endpoint| TcpConnection::connect(&at.to_string(), tcp_options.clone());
+            over.run(
+                given,
+                by_url(to, move |url| if let ServerUrl::Tcp(at) = url { Some(way(at)) } else { None }),
+            )
         }
         ServerUrl::Rdma(_) => {
             let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
@@ -396,29 +384,30 @@ pub(crate) fn with_ways<O: OverFabric>(
             verbs_options.allow_plaintext = options.allow_plaintext;
             verbs_options.waiting = options.waiting;
             verbs_options.tls.clone_from(&options.tls);
-            over.run(&ways(to, move |url| match url {
-                ServerUrl::Rdma(endpoint) => {
-                    Ok(Some(VerbsConnection::connect(&endpoint.to_string(), verbs_options.clone())?))
-                }
-                _ => Ok(None),
-            }))
+            let way = move |at: &Endpoint| VerbsConnection::connect(&at.to_string(), verbs_options.clone());
+            over.run(
+                given,
+                by_url(to, move |url| if let ServerUrl::Rdma(at) = url { Some(way(at)) } else { None }),
+            )
         }
     }
 }
 
-/// Ways to all addresses, which are of one fabric.
-fn ways<C: Connection>(
-    to: &Addresses,
-    connect: impl Fn(&ServerUrl) -> Result<Option<C>, ConnectError> + Send + Sync + 'static,
-) -> Vec<Way<C>> {
-    let (connect, first) = (Arc::new(connect), to.urls()[0].clone());
-    let way = |url: &ServerUrl| {
-        let (connect, first, second) = (Arc::clone(&connect), first.clone(), url.clone());
-        let connect = Arc::new(move || {
-            let other = || ConnectError::MixedFabrics { first: first.clone(), second: second.clone() };
-            connect(&second)?.ok_or_else(other)
-        });
-        Way { url: url.clone(), connect }
-    };
-    to.urls().iter().map(way).collect()
+/// A way to any address of a fabric: those that were given, or one that a node tells. That may be none, or
+/// another fabric's.
+fn by_url<C: Connection>(
+    given: &Addresses,
+    way: impl Fn(&ServerUrl) -> Option<Result<C, FabricError>> + Send + Sync + 'static,
+) -> DialTo<C> {
+    // A path need not be text.
+    let given: Vec<(String, ServerUrl)> =
+        given.urls().iter().map(|url| (url.to_string(), url.clone())).collect();
+    Arc::new(move |address| {
+        let known = given.iter().find(|(text, _)| text == address).map(|(_, url)| Ok(url.clone()));
+        let refused = |reason| Err(FabricError::Refused { peer: address.to_owned(), reason });
+        match known.unwrap_or_else(|| address.parse()) {
+            Ok(url) => way(&url).unwrap_or_else(|| refused("it is of another fabric".to_owned())),
+            Err(error) => refused(with_causes(&error)),
+        }
+    })
 }

@@ -11,9 +11,11 @@ use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{TcpHost, Tls, Waiting};
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
-use farsight_protocol::{Ack, NodeStats};
+use farsight_protocol::{Ack, NodeStats, PoolAddresses};
 
-use crate::{ConnectOptions, DefaultSocketError, Endpoint, Epoch, PoolTraining, ServerUrl, default_socket};
+use crate::{
+    Addresses, ConnectOptions, DefaultSocketError, Endpoint, Epoch, PoolTraining, ServerUrl, default_socket,
+};
 
 /// A running server, alone or a node of a pool, with threads of its own. Dropping it stops it. Its tables are
 /// gone then, for they are memory, unless it keeps them in a directory ([`ServerBuilder::data`]).
@@ -37,6 +39,8 @@ pub struct ServerBuilder {
     waiting: Waiting,
     data: Option<(PathBuf, Ack)>,
     snapshot_bytes: Option<u64>,
+    /// One a fabric.
+    pools: Vec<Addresses>,
     options: NodeOptions,
 }
 
@@ -68,6 +72,14 @@ pub enum StartError {
         /// Another.
         second: ServerUrl,
     },
+    /// Lists of a pool's nodes that have not as many nodes each.
+    #[error("{first} and {second} are not as many nodes: each list has an address of each node of the pool")]
+    UnequalPools {
+        /// One list.
+        first: Addresses,
+        /// Another.
+        second: Addresses,
+    },
     /// It cannot serve over RDMA.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -89,6 +101,7 @@ impl Server {
             waiting: Waiting::default(),
             data: None,
             snapshot_bytes: None,
+            pools: Vec::new(),
             options: NodeOptions::default(),
         }
     }
@@ -221,6 +234,14 @@ impl ServerBuilder {
         self
     }
 
+    /// The addresses by which clients reach the nodes of the server's pool, itself among them, in their
+    /// order. Clients that know one of them learn the others. Called again it adds those of another fabric.
+    /// Without it nodes are told by the client that makes the first table.
+    pub fn pool(mut self, addresses: impl Into<Addresses>) -> Self {
+        self.pools.push(addresses.into());
+        self
+    }
+
     /// Keeps the tables in this directory, which belongs to one server at a time: a server that is started
     /// there later has them, with all that `ack` promises. Tables are of XStore then, or of XStore-D over
     /// nodes that have a directory each.
@@ -268,6 +289,7 @@ impl ServerBuilder {
             let snapshot_bytes = self.snapshot_bytes.unwrap_or(data.snapshot_bytes);
             options.data = Some(DataOptions { ack: *ack, snapshot_bytes, ..data });
         }
+        options.pool = pool_addresses(&self.pools)?;
         let connect = self.connect_options();
         let listening = self.listen_at_all()?;
         options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
@@ -347,6 +369,17 @@ impl ServerBuilder {
             }
         }
     }
+}
+
+/// The addresses of a pool's nodes, of which each list has one of each.
+fn pool_addresses(lists: &[Addresses]) -> Result<PoolAddresses, StartError> {
+    let Some((first, others)) = lists.split_first() else { return Ok(PoolAddresses::default()) };
+    let nodes = first.urls().len();
+    if let Some(other) = others.iter().find(|other| other.urls().len() != nodes) {
+        return Err(StartError::UnequalPools { first: first.clone(), second: other.clone() });
+    }
+    let node = |place: usize| lists.iter().map(|list| list.urls()[place].to_string()).collect();
+    Ok(PoolAddresses((0..nodes).map(node).collect()))
 }
 
 /// Why clients cannot write this node's memory one-sided, if they cannot: their atomics must see each other.

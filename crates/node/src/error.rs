@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use farsight_fabric::FabricError;
+use farsight_protocol::ServerError;
 
 use crate::{LISTENERS_MAX, WORKERS_MAX};
 
@@ -28,6 +29,9 @@ pub enum StartError {
         /// The one requested.
         got: Duration,
     },
+    /// Addresses that no pool's nodes have.
+    #[error("these are no addresses of a pool's nodes: {0}")]
+    Pool(ServerError),
     /// A number of listeners that makes no sense.
     #[error("one process listens at 1 to {LISTENERS_MAX} addresses, not {got}")]
     Listeners {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farsight_base::clock::{SystemUnixTime, UnixTime};
 use farsight_model::TrainOptions;
-use farsight_protocol::LEASE_MAX;
+use farsight_protocol::{LEASE_MAX, PoolAddresses};
 
 use crate::engine::{self, FindHosting};
 use crate::{DataOptions, StartError, process};
@@ -49,6 +49,9 @@ pub struct NodeOptions {
     pub believed: Duration,
     /// Why clients cannot write this node's memory one-sided, if they cannot: then no ROLEX table is made.
     pub read_only: Option<String>,
+    /// How clients reach the nodes of its pool, in their order. Default: nobody has said, and the client that
+    /// makes the first table does.
+    pub pool: PoolAddresses,
     /// Where it keeps its tables, if they are to be there after a restart. Default: nowhere.
     pub data: Option<DataOptions>,
     /// The clock by which pairs end that have deadlines. Default: the machine's.
@@ -72,6 +75,7 @@ impl Default for NodeOptions {
             lease: None,
             believed: BELIEVED,
             read_only: None,
+            pool: PoolAddresses::default(),
             data: None,
             unix_time: Arc::new(SystemUnixTime::new()),
             author_secret: None,

@@ -16,7 +16,7 @@ impl OwnPool {
     }
 
     /// True if it has tables that compute nodes write and train, and is no part of a larger pool. Nodes of
-    /// one do not know each other's addresses.
+    /// one do not know how to be let in at each other.
     #[must_use]
     pub fn has_tables(&self) -> bool {
         let is_alone = self.0.tables.place().is_some_and(|place| place.epochs.len() == 1);

@@ -23,7 +23,9 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_protocol::{ErrorCode, Fenced, LeftOut, LostNodes, PoolPlace, ServerError};
+use farsight_protocol::{
+    ErrorCode, Fenced, LeftOut, LostNodes, NodeHello, PoolAddresses, PoolMap, PoolPlace, ServerError,
+};
 
 use crate::NodeState;
 #[cfg(injected)]
@@ -51,14 +53,18 @@ pub(crate) struct PoolView {
     whole_at: Option<MonotonicNs>,
     /// How a new node takes the place of a lost one.
     pub(crate) taking_in: TakingIn,
+    /// How clients reach the pool's nodes, of the list that this one has. Whoever is first to tell them is
+    /// believed; then they change with the list alone.
+    pub(crate) addresses: PoolAddresses,
 }
 
 impl PoolView {
     /// The view of a node whose pool has all of its nodes. Compute nodes believe what they read for so long.
-    pub(crate) fn new(believed: Duration) -> Self {
+    /// Its starter may have told it how clients reach them.
+    pub(crate) fn new(believed: Duration, addresses: PoolAddresses) -> Self {
         let (lost, closing) = (LostNodes::default(), LostNodes::default());
         let taking_in = TakingIn::new((believed * TRUSTED_FOR).max(TRUSTED_MIN));
-        Self { believed, lost, closing, believed_until: None, whole_at: None, taking_in }
+        Self { believed, lost, closing, believed_until: None, whole_at: None, taking_in, addresses }
     }
 
     /// How long that is by this node's clock: theirs may be slow. So long after a compute node has reached
@@ -94,9 +100,12 @@ impl PoolView {
     }
 
     /// Has a new node in the place of a lost one: the pool goes on without these alone.
-    pub(crate) fn take_in(&mut self, lost: LostNodes, term: u32) {
+    pub(crate) fn take_in(&mut self, lost: LostNodes, term: u32, addresses: PoolAddresses) {
         (self.lost, self.closing, self.whole_at) = (lost, lost, None);
         self.taking_in.end(term);
+        if addresses.are_known() {
+            self.addresses = addresses;
+        }
     }
 
     /// Steps 1 and 2: why these nodes are not left out yet, if they are not to be.
@@ -123,6 +132,39 @@ impl NodeState {
     pub(crate) fn is_coordinator(&self) -> bool {
         let coordinator = |place: &PoolPlace| self.pool_view().lost.coordinator(place.epochs.len());
         self.tables.place().is_none_or(|place| coordinator(&place) == Some(place.index.into()))
+    }
+
+    /// What this node says of itself.
+    pub(crate) fn hello(&self) -> NodeHello {
+        let view = self.pool_view();
+        let PoolMap { epoch, pool, place, term, addresses } = self.map_in(&view);
+        NodeHello { epoch, place, lost: view.lost, term, pool, knows_addresses: addresses.are_known() }
+    }
+
+    /// What this node knows of the map of its pool.
+    pub(crate) fn map(&self) -> PoolMap {
+        self.map_in(&self.pool_view())
+    }
+
+    /// A new node that has not all yet tells nobody of its place.
+    fn map_in(&self, view: &PoolView) -> PoolMap {
+        let place = self.tables.place().filter(|_| view.taking_in.check_whole().is_ok());
+        let pool = place.as_ref().and(self.tables.pool()).map(|pool| pool.0);
+        let is_of_pool = place.as_ref().is_none_or(|place| view.addresses.0.len() == place.epochs.len());
+        let addresses = if is_of_pool { view.addresses.clone() } else { PoolAddresses::default() };
+        let (epoch, term) = (self.tables.epoch().0, view.taking_in.term());
+        PoolMap { epoch, pool, place: place.as_deref().cloned(), term, addresses }
+    }
+
+    /// Hears how clients reach the nodes of its pool, if it does not know. What its starter told it may be of
+    /// another pool than it belongs to by now.
+    pub(crate) fn hear_addresses(&self, term: u32, addresses: PoolAddresses) {
+        let mut view = self.pool_view();
+        let nodes = self.tables.place().map_or(0, |place| place.epochs.len());
+        let is_of_list = addresses.0.len() == nodes && view.taking_in.check_term(term).is_ok();
+        if is_of_list && view.addresses.0.len() != nodes {
+            view.addresses = addresses;
+        }
     }
 
     /// As [`PoolView::renew`].

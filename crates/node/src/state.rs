@@ -9,7 +9,7 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::Listener;
 use farsight_protocol::{
-    ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATIONS_MAX, ServerError, TableStats,
+    ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATIONS_MAX, POOL_NODES_MAX, ServerError, TableStats,
 };
 
 use crate::authors::Authors;
@@ -79,7 +79,8 @@ impl NodeState {
         // In pools it is one node in all of its lives.
         let own = durable.as_ref().map_or(epoch, |durable| durable.origin());
         let mut options = options.clone();
-        let believed = options.believed;
+        let (believed, pool) = (options.believed, options.pool.clone());
+        pool.check(pool.0.len().min(POOL_NODES_MAX)).map_err(StartError::Pool)?;
         let author_secret = options.author_secret;
         if let Some(durable) = &durable {
             let before_ms = durable.last_change_ms();
@@ -95,7 +96,7 @@ impl NodeState {
             own_pool: Arc::default(),
             epoch,
             compute_nodes: Mutex::default(),
-            pool_view: Mutex::new(PoolView::new(believed)),
+            pool_view: Mutex::new(PoolView::new(believed, pool)),
             fencing: Mutex::new(Leases::new(lease)),
             lease,
             lease_said: OnceLock::new(),

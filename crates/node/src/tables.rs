@@ -396,7 +396,7 @@ fn other_pool(own: &PoolPlace, wanted: &PoolPlace) -> ServerError {
         epochs.join(", ")
     };
     let text = format!(
-        "this node is {own} in its pool [{}], not {wanted} [{}]. Every client names the same nodes in the same order; a \
+        "this node is {own} in its pool [{}], not {wanted} [{}]. Clients agree on the pool's nodes and their order; a \
          node that lost its pool must be started again",
         epochs(own),
         epochs(wanted)

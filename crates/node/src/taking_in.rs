@@ -19,8 +19,8 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{
-    Begun, Closed, ComputeNode, ErrorCode, Fenced, LostNodes, PoolPlace, ServerError, TableId, TableLayout,
-    TakenPiece,
+    Begun, Closed, ComputeNode, ErrorCode, Fenced, LostNodes, PoolAddresses, PoolPlace, ServerError, TableId,
+    TableLayout, TakenPiece,
 };
 
 use crate::NodeState;
@@ -49,6 +49,8 @@ struct Attempt {
     number: u64,
     /// This node's place in the list that it is about.
     place: PoolPlace,
+    /// How clients reach the nodes of that list.
+    addresses: PoolAddresses,
     /// The place that the new node takes there.
     taken: usize,
     heard_at: MonotonicNs,
@@ -198,7 +200,12 @@ impl NodeState {
     }
 
     /// Begins an attempt.
-    pub(crate) fn begin_taking_in(&self, epochs: Vec<u64>, now: MonotonicNs) -> Result<Begun, ServerError> {
+    pub(crate) fn begin_taking_in(
+        &self,
+        epochs: Vec<u64>,
+        addresses: PoolAddresses,
+        now: MonotonicNs,
+    ) -> Result<Begun, ServerError> {
         let own = self.own_place()?;
         if !self.is_coordinator() {
             let text = format!("node {own} is not the coordinator of its pool");
@@ -216,7 +223,7 @@ impl NodeState {
         let number = taking_in.greatest + 1;
         taking_in.greatest = number;
         let place = PoolPlace { epochs, index: own.index };
-        taking_in.attempt = Some(Attempt { number, place, taken, heard_at: now, closed: None });
+        taking_in.attempt = Some(Attempt { number, place, addresses, taken, heard_at: now, closed: None });
         let trusted_us = u32::try_from(taking_in.trusted.as_micros()).unwrap_or(u32::MAX);
         Ok(Begun { attempt: number, trusted_us })
     }
@@ -281,7 +288,7 @@ impl NodeState {
     pub(crate) fn receive(
         &self,
         attempt: u64,
-        (place, pool): (PoolPlace, u64),
+        (place, pool, addresses): (PoolPlace, u64, PoolAddresses),
         term: u32,
         lost: LostNodes,
     ) -> Result<(), ServerError> {
@@ -301,7 +308,7 @@ impl NodeState {
             return refuse(ErrorCode::BadRequest, format!("node {place} would leave itself out"));
         }
         self.tables.receive(&self.listeners, place, Epoch(pool))?;
-        view.take_in(lost, term);
+        view.take_in(lost, term, addresses);
         view.taking_in.greatest = view.taking_in.greatest.max(attempt);
         view.taking_in.receiving = Some(Receiving { attempt, is_whole: false });
         Ok(())
@@ -361,16 +368,16 @@ impl NodeState {
         }
         let mut view = self.pool_view();
         let attempt = view.taking_in.closed(number, now)?;
-        let (place, taken) = (attempt.place.clone(), attempt.taken);
+        let (decided, taken) = ((attempt.place.clone(), attempt.addresses.clone()), attempt.taken);
         let (lost, term) = (LostNodes(view.lost.0 & !(1 << taken)), view.taking_in.term + 1);
-        self.go_on_with(&mut view, place, term, lost);
+        self.go_on_with(&mut view, decided, term, lost);
         Ok(Fenced::Done)
     }
 
     /// Has the list of nodes that those in `by` have.
     pub(crate) fn adopt(
         &self,
-        epochs: Vec<u64>,
+        (epochs, addresses): (Vec<u64>, PoolAddresses),
         term: u32,
         lost: LostNodes,
         by: LostNodes,
@@ -394,7 +401,7 @@ impl NodeState {
         }
         Self::check_adopted(&view, &own, (&epochs, term), (lost, by))?;
         let place = PoolPlace { epochs, index: own.index };
-        self.go_on_with(&mut view, place, term, lost);
+        self.go_on_with(&mut view, (place, addresses), term, lost);
         Ok(Fenced::Done)
     }
 
@@ -424,10 +431,16 @@ impl NodeState {
         Ok(())
     }
 
-    fn go_on_with(&self, view: &mut PoolView, place: PoolPlace, term: u32, lost: LostNodes) {
+    fn go_on_with(
+        &self,
+        view: &mut PoolView,
+        (place, addresses): (PoolPlace, PoolAddresses),
+        term: u32,
+        lost: LostNodes,
+    ) {
         self.tables.take_in(place);
         self.tables.all().iter().for_each(|table| table.hosted().take_in(lost, false));
-        view.take_in(lost, term);
+        view.take_in(lost, term, addresses);
     }
 }
 
@@ -442,8 +455,9 @@ mod tests {
     fn begun() -> TakingIn {
         let mut taking_in = TakingIn::new(TRUSTED);
         let place = PoolPlace { epochs: EPOCHS.to_vec(), index: 0 };
-        let heard_at = MonotonicNs(0);
-        taking_in.attempt = Some(Attempt { number: 1, place, taken: 2, heard_at, closed: None });
+        let (heard_at, addresses) = (MonotonicNs(0), PoolAddresses::default());
+        let attempt = Attempt { number: 1, place, addresses, taken: 2, heard_at, closed: None };
+        taking_in.attempt = Some(attempt);
         taking_in.greatest = 1;
         taking_in
     }
@@ -513,7 +527,7 @@ mod tests {
 
     #[test]
     fn a_list_differs_in_the_place_of_a_lost_node_alone() {
-        let mut view = PoolView::new(TRUSTED);
+        let mut view = PoolView::new(TRUSTED, PoolAddresses::default());
         view.lost = LostNodes::of([2]);
         let own = PoolPlace { epochs: vec![5, 6, 7], index: 0 };
         assert_eq!(view.taken(&own, &EPOCHS), Ok(2));

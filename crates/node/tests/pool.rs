@@ -14,8 +14,8 @@ use farsight_layout::{FORMAT_VERSION, Geometry, OWNER_WORD};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
 use farsight_protocol::{
     Begun, Blocks, Closed, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LeftOut,
-    LockSeen, LostNodes, NodeHello, NodeStats, PoolPlace, Reply, Request, ServerError, Space,
-    TableDefinition, TableId, TableInfo, TableLayout, TakeIn, TakenPiece,
+    LockSeen, LostNodes, NodeHello, NodeStats, PoolAddresses, PoolMap, PoolPlace, Reply, Request,
+    ServerError, Space, TableDefinition, TableId, TableInfo, TableLayout, TakeIn, TakenPiece,
 };
 use serde::de::DeserializeOwned;
 
@@ -516,10 +516,31 @@ fn a_new_node_is_taken_in_step_by_step() {
     let mut whole_list = epochs.clone();
     whole_list[2] = again.epoch().0;
 
-    let begin = TakeIn::Begin { epochs: whole_list.clone() };
+    // The first who tells where the nodes are is believed, and tells of all of them or of none.
+    let at = |names: &[&str]| PoolAddresses::of_one_fabric(names.iter().map(|name| (*name).to_owned()));
+    let map = |client: &mut Client| client.ask::<PoolMap>(&ControlRequest::Map).expect("a map");
+    for (term, told, known) in [
+        (0, at(&["a"]), at(&[])),
+        (1, at(&["x", "b", "c"]), at(&[])),
+        (0, at(&["a", "b", "c"]), at(&["a", "b", "c"])),
+    ]
+    .into_iter()
+    .chain([(0, at(&["x", "y", "z"]), at(&["a", "b", "c"]))])
+    {
+        a.ask::<()>(&ControlRequest::TellAddresses { term, addresses: told }).expect("an answer");
+        assert_eq!(map(&mut a).addresses, known);
+    }
+    let long = ControlRequest::TellAddresses { term: 0, addresses: at(&["a", "b", &"c".repeat(300)]) };
+    assert_eq!(code(b.ask::<()>(&long)), ErrorCode::BadRequest);
+    assert_eq!(map(&mut b).addresses, at(&[]));
+
+    let begin = TakeIn::Begin { epochs: whole_list.clone(), addresses: at(&["a", "b", "d"]) };
     let mut strange = whole_list.clone();
     strange[1] = 7;
-    assert_eq!(code(take_in::<Begun>(&mut a, TakeIn::Begin { epochs: strange })), ErrorCode::OtherPool);
+    let strange = TakeIn::Begin { epochs: strange, addresses: at(&[]) };
+    assert_eq!(code(take_in::<Begun>(&mut a, strange)), ErrorCode::OtherPool);
+    let few = TakeIn::Begin { epochs: whole_list.clone(), addresses: at(&["a", "b"]) };
+    assert_eq!(code(take_in::<Begun>(&mut a, few)), ErrorCode::BadRequest, "addresses of two");
     assert_eq!(code(take_in::<Begun>(&mut b, begin.clone())), ErrorCode::BadRequest, "no coordinator");
     let Begun { attempt, .. } = take_in(&mut a, begin.clone()).expect("an attempt");
     assert_eq!(code(take_in::<Begun>(&mut a, begin)), ErrorCode::TakingIn, "one at a time");
@@ -544,6 +565,7 @@ fn a_new_node_is_taken_in_step_by_step() {
         pool: epochs[0],
         term: 1,
         lost: LostNodes::default(),
+        addresses: at(&["a", "b", "d"]),
     };
     let pieces = |attempt, first_line| TakeIn::Pieces {
         attempt,
@@ -561,6 +583,7 @@ fn a_new_node_is_taken_in_step_by_step() {
     assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::Forgotten, "another's");
     let hello: NodeHello = new.ask(&ControlRequest::Hello).expect("an answer");
     assert_eq!((hello.place, hello.pool), (None, None), "it has not all yet");
+    assert_eq!((map(&mut new).place, map(&mut new).pool), (None, None), "likewise");
     assert_eq!(
         code(new.ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() })),
         ErrorCode::Fenced
@@ -581,7 +604,14 @@ fn a_new_node_is_taken_in_step_by_step() {
     assert_eq!(code(take_in::<()>(&mut new, pieces(attempt + 1, 0))), ErrorCode::Forgotten, "it has all");
 
     // Nobody has the list yet; then the coordinator, and who is told by it.
-    let adopt = |by| TakeIn::Adopt { epochs: whole_list.clone(), term: 1, lost: LostNodes::default(), by };
+    let adopt = |by| TakeIn::Adopt {
+        epochs: whole_list.clone(),
+        term: 1,
+        lost: LostNodes::default(),
+        by,
+        addresses: at(&["a", "b", "d"]),
+    };
+    assert_eq!(map(&mut a).addresses, at(&["a", "b", "c"]), "it is not decided");
     assert_eq!(
         code(fenced(&mut b, &adopt(LostNodes::of([2])))),
         ErrorCode::Fenced,
@@ -599,6 +629,10 @@ fn a_new_node_is_taken_in_step_by_step() {
         let hello: NodeHello = client.ask(&ControlRequest::Hello).expect("an answer");
         assert_eq!(hello.place, Some(place(index as u8, &whole_list)));
         assert_eq!((hello.lost, hello.term, hello.pool), (LostNodes::default(), 1, Some(epochs[0])));
+        assert!(hello.knows_addresses);
+        let map = map(client);
+        assert_eq!((map.epoch, map.pool, map.term), (hello.epoch, hello.pool, 1));
+        assert_eq!((map.place, map.addresses), (hello.place, at(&["a", "b", "d"])));
     }
     let newcomer = connect("a").ask::<ComputeNode>(&ControlRequest::Register { lost: LostNodes::default() });
     assert_eq!(newcomer, Ok(ComputeNode(newest + 1)));

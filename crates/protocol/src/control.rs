@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::request::decode_whole;
 use crate::{
     Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
-    ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolPlace,
-    ProxyOffer, Recalled, ServerError, Space, TableId, TableLayout, TakeIn, WriteLoad,
+    ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolAddresses,
+    PoolPlace, ProxyOffer, Recalled, ServerError, Space, TableId, TableLayout, TakeIn, WriteLoad,
 };
 
 /// Requests in postcard.
@@ -303,6 +303,16 @@ pub enum ControlRequest {
         /// The nodes that it leaves out.
         lost: LostNodes,
     },
+    /// What does this node know of the map of its pool? Answered by a [`PoolMap`](crate::PoolMap).
+    Map,
+    /// By these addresses clients reach the nodes of the pool. A node believes it that belongs to a pool of
+    /// so many nodes, has this list of them, and was told no addresses before. Answered by nothing.
+    TellAddresses {
+        /// How many nodes the pool has taken in, as its list of epochs has them.
+        term: u32,
+        /// The addresses.
+        addresses: PoolAddresses,
+    },
 }
 
 impl ControlRequest {
@@ -379,6 +389,10 @@ impl ControlRequest {
                 refuse(format!("an object has 1 to {OBJECT_LINES_MAX} lines, not {lines}"))
             }
             Self::TakeIn(step) => step.check(),
+            Self::TellAddresses { addresses, .. } if addresses.0.len() > POOL_NODES_MAX => {
+                refuse(format!("a pool has 1 to {POOL_NODES_MAX} nodes, not {}", addresses.0.len()))
+            }
+            Self::TellAddresses { addresses, .. } => addresses.check(addresses.0.len()),
             _ => Ok(()),
         }
     }

@@ -23,6 +23,7 @@ mod former_layouts;
 mod operand;
 mod outcome;
 mod pool;
+mod pool_map;
 mod proxies;
 mod recalls;
 mod replace_entries;
@@ -50,6 +51,7 @@ pub use pool::{
     ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX,
     POOL_NUMBERS_MAX, PoolPlace, Space, SplitGrant,
 };
+pub use pool_map::{ADDRESS_BYTES_MAX, NODE_ADDRESSES_MAX, POOL_ADDRESSES_BYTES_MAX, PoolAddresses, PoolMap};
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
 pub use recalls::{RECALLS_MAX, Recalled, Recalls};
 pub use replace_entries::{ReplaceEntries, ReplaceEntry};

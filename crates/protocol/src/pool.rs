@@ -82,6 +82,8 @@ pub struct NodeHello {
     pub term: u32,
     /// What names its pool: the epoch of the coordinator that it had first.
     pub pool: Option<u64>,
+    /// It knows by which addresses clients reach the nodes of its pool.
+    pub knows_addresses: bool,
 }
 
 /// Nodes without which a pool goes on, a bit each by their places.

@@ -6,8 +6,8 @@ use farsight_base::LINE_BYTES;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ErrorCode, LostNodes, POOL_DROPPED_MAX, POOL_NODES_MAX, PoolPlace, ServerError, Space, TableId,
-    TableLayout,
+    ErrorCode, LostNodes, POOL_DROPPED_MAX, POOL_NODES_MAX, PoolAddresses, PoolPlace, ServerError, Space,
+    TableId, TableLayout,
 };
 
 /// Bytes of memory that one call brings a new node at most.
@@ -24,6 +24,8 @@ pub enum TakeIn {
         /// The epochs of the pool's nodes, with that of the new one in the place of a lost one.
         #[serde(with = "crate::exact::words")]
         epochs: Vec<u64>,
+        /// How clients reach the pool's nodes then.
+        addresses: PoolAddresses,
     },
     /// To the others: there is an attempt of this number, and each later one has a greater one. Answered by
     /// nothing.
@@ -70,6 +72,8 @@ pub enum TakeIn {
         term: u32,
         /// The nodes without which the pool goes on then.
         lost: LostNodes,
+        /// How clients reach the pool's nodes then.
+        addresses: PoolAddresses,
     },
     /// To the new node: makes a table of the pool. Answered by a [`TableInfo`](crate::TableInfo).
     Table {
@@ -118,6 +122,8 @@ pub enum TakeIn {
         lost: LostNodes,
         /// The nodes that have said so.
         by: LostNodes,
+        /// How clients reach the pool's nodes.
+        addresses: PoolAddresses,
     },
 }
 
@@ -165,7 +171,7 @@ impl TakeIn {
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         let refuse = |text: String| Err(ServerError::new(ErrorCode::BadRequest, text));
         match self {
-            Self::Begin { epochs } | Self::Adopt { epochs, .. }
+            Self::Begin { epochs, .. } | Self::Adopt { epochs, .. }
                 if !(1..=POOL_NODES_MAX).contains(&epochs.len()) =>
             {
                 refuse(format!("a pool has 1 to {POOL_NODES_MAX} nodes, not {}", epochs.len()))
@@ -175,6 +181,10 @@ impl TakeIn {
                 place.epochs.len(),
                 place.index
             )),
+            Self::Begin { epochs, addresses } | Self::Adopt { epochs, addresses, .. } => {
+                addresses.check(epochs.len())
+            }
+            Self::Receive { place, addresses, .. } => addresses.check(place.epochs.len()),
             Self::Whole { left, .. } if left.len() > POOL_DROPPED_MAX => {
                 refuse(format!("a call names at most {POOL_DROPPED_MAX} tables, not {}", left.len()))
             }

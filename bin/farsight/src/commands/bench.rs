@@ -581,7 +581,8 @@ impl PinnedServer {
         let settings = Settings::at(self.socket.clone(), self.listen);
         let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
         let Self { data, ack, snapshot_bytes, .. } = self;
-        let served = Serve { settings, prefault, train, data, ack, snapshot_bytes, trusted, lease: None };
+        let (pool, lease) = (Vec::new(), None);
+        let served = Serve { settings, prefault, train, pool, data, ack, snapshot_bytes, trusted, lease };
         let served = served.serve(guarded);
         // A failure is told in a file there, to the benchmark if it lives. Where nobody reads that this is
         // ready, its end has begun: the kernel closes what it had open before it leaves its children.

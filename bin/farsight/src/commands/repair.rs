@@ -14,9 +14,9 @@ use crate::connection::Connection;
 /// Take a new memory node into a pool, in the place of one that it has lost
 ///
 /// A pool whose tables have replicas goes on when it loses a node, and has fewer replicas from then on.
-/// Start a node at the lost one's address, as you started the lost one: it is empty. Then run this, with the
-/// addresses of all nodes in their order. It copies to the new node what that is to have of each table with
-/// replicas, and the pool goes on with it. From then on it may lose another one.
+/// Start a node at the lost one's address, as you started the lost one: it is empty. Then run this. Or start
+/// one at another address, and name that beside a node of the pool. It copies to the new node what that is
+/// to have of each table with replicas, and the pool goes on with it. From then on it may lose another one.
 ///
 /// It copies most of that while programs read and write. Then, for a short time, none does: operations wait
 /// up to ten seconds, and fail then. Programs that are connected go on by themselves. If this is cut off, run

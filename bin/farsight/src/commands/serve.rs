@@ -33,10 +33,10 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 /// A hangup that was ignored at the start, as by nohup, does not end it. A server that meets a bug of its
 /// own, or an error of its disk, says so, refuses the calls under way, and ends with exit code 1.
 ///
-/// Several servers are a pool: clients name all of them with commas between, always in the same order; the
-/// first is the coordinator. Each has a part of every table, and the pool ends with the first of them that
-/// ends. With --data DIR, a directory of its own for each, it goes on when that one is back; its tables are
-/// of xstore-d then.
+/// Several servers are a pool. The client that makes the first table names all of them, with commas between,
+/// or --pool does. From then on clients name some of them, in any order. The first is the coordinator. Each
+/// has a part of every table, and the pool ends with the first of them that ends. With --data DIR, a
+/// directory of its own for each, it goes on when that one is back; its tables are of xstore-d then.
 ///
 /// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it,
 /// is fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to
@@ -55,7 +55,8 @@ A pool of two nodes:
   farsight serve --listen tcp://10.0.0.1:7474 --memory 16G --allow-plaintext --train $FARSIGHT_URL
   farsight serve --listen tcp://10.0.0.2:7474 --memory 16G --allow-plaintext
   farsight create prices --allow-plaintext
-  farsight put prices 100 '8 bytes.' --allow-plaintext")]
+  farsight put prices 100 '8 bytes.' --allow-plaintext
+  farsight get prices 100 --allow-plaintext --connect tcp://10.0.0.2:7474     one of them is enough now")]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) settings: Settings,
@@ -68,6 +69,11 @@ pub(crate) struct Serve {
     /// them should; several may. A server that is alone trains its own tables without this
     #[arg(long, value_name = "URL[,URL...]")]
     pub(crate) train: Option<Addresses>,
+    /// The addresses by which clients reach the nodes of this one's pool, itself among them. All nodes are
+    /// given one order. A client that knows one of them learns the others. Repeatable, once a fabric
+    /// [default: what the client says that makes the first table]
+    #[arg(long, value_name = "URL[,URL...]")]
+    pub(crate) pool: Vec<Addresses>,
     /// Keep the tables in this directory: a server started there later has them. It belongs to one server
     /// at a time; its tables are of xstore and of this node alone
     #[arg(long, value_name = "DIR")]
@@ -189,7 +195,7 @@ impl Serve {
 
     /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
     fn start(self, signals: &mut Signals) -> Result<Option<Server>> {
-        let Self { settings, prefault, lease, data, ack, snapshot_bytes, .. } = self;
+        let Self { settings, prefault, pool, lease, data, ack, snapshot_bytes, .. } = self;
         let table_bytes = settings.memory.unwrap_or(u64::MAX);
         let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
         let style = ProgressStyle::with_template(
@@ -206,6 +212,7 @@ impl Serve {
         if let Some(bytes) = snapshot_bytes {
             builder = builder.snapshot_bytes(bytes);
         }
+        builder = pool.into_iter().fold(builder, ServerBuilder::pool);
         let mut is_ended = false;
         let started = builder.start_reporting(|taken_bytes| {
             bar.set_position(taken_bytes);

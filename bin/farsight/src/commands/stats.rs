@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use farsight::{BlockSpaceStats, ModelStats, NodeStats, PartStats, ServerUrl, SnapshotStats, TableStats};
+use farsight::{BlockSpaceStats, ModelStats, NodeStats, PartStats, SnapshotStats, TableStats};
 use indicatif::HumanCount;
 
 use crate::connection::Connection;
@@ -51,8 +51,8 @@ impl Stats {
             writeln!(out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let urls = self.connection.url()?;
-        for (url, node) in of_urls(urls.urls(), &nodes) {
+        let addresses = client.addresses();
+        for (url, node) in of_addresses(&addresses, &nodes) {
             writeln!(out, "{}", node_text(url, node))?;
         }
         if let [server] = &nodes[..]
@@ -62,7 +62,7 @@ impl Stats {
                 writeln!(out, "{}", table_text(table, table.part()))?;
             }
         } else {
-            writeln!(out, "{}", parts::listed(urls.urls(), &nodes))?;
+            writeln!(out, "{}", parts::listed(&addresses, &nodes))?;
         }
         if let Some(proxies) = parts::proxies(&client, &nodes[0])? {
             writeln!(out, "{proxies}")?;
@@ -72,13 +72,13 @@ impl Stats {
 }
 
 /// Each node and its address: a pool that goes on without some has fewer nodes than addresses.
-fn of_urls<'a>(
-    urls: &'a [ServerUrl],
+fn of_addresses<'a>(
+    addresses: &'a [String],
     nodes: &'a [NodeStats],
-) -> impl Iterator<Item = (&'a ServerUrl, &'a NodeStats)> {
+) -> impl Iterator<Item = (&'a str, &'a NodeStats)> {
     nodes.iter().enumerate().filter_map(|(index, node)| {
-        let place = node.place.as_ref().filter(|place| place.epochs.len() == urls.len());
-        Some((urls.get(place.map_or(index, |place| place.index.into()))?, node))
+        let place = node.place.as_ref().filter(|place| place.epochs.len() == addresses.len());
+        Some((addresses.get(place.map_or(index, |place| place.index.into()))?.as_str(), node))
     })
 }
 
@@ -98,8 +98,8 @@ fn keep(peer: &str, nodes: &mut [NodeStats], name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nodes are called by the addresses that the user gave.
-fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
+/// Nodes are called by the addresses at which this client has reached them.
+fn node_text(url: &str, node: &NodeStats) -> comfy_table::Table {
     let place = node.place.as_ref().filter(|place| place.epochs.len() > 1);
     let place = place.map_or("alone".to_owned(), |place| {
         let nodes = place.epochs.len();

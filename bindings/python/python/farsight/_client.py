@@ -37,7 +37,7 @@ Engine = Literal["xstore", "rolex", "xstore-d", "flexkv"]
 def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[int] = ()) -> Client:
     """Connects to the server at `url`, as in ``shm:///run/user/1000/farsight.sock`` or ``tcp://127.0.0.1:7474``.
 
-    The memory nodes of a pool are named with commas between, always in the same order:
+    The memory nodes of a pool are named with commas between: all of them for its first table, then any:
     ``tcp://10.0.0.1:7474,tcp://10.0.0.2:7474``.
 
     `allow_plaintext` connects over TCP to another machine, where anyone on the way can read and change

@@ -23,8 +23,8 @@ class Server:
     has them. Then a write is acknowledged once it is ``"durable"``, or with `ack` ``"memory"`` before that: a crash
     of the machine may lose the last 50 ms. Tables are of XStore then, and of one node.
 
-    Several servers are a pool: clients connect to all of them, ``farsight.connect(f"{first.url},{second.url}")``,
-    always in the same order. When one of them stops, its part of every table is gone, and the pool with it.
+    Several servers are a pool: the client that makes the first table connects to all of them,
+    ``farsight.connect(f"{first.url},{second.url}")``, and others to any of them. When one of them stops, its part of every table is gone, and the pool with it.
 
     Raises `ConnectError` if it cannot listen there, or `data` is another server's, `ValueError` for a URL or an `ack`
     that is none.

@@ -19,6 +19,7 @@ use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
 use crate::bulk_load::BulkLoad;
+use crate::connect::Dial;
 use crate::engine::AwaitRecalls;
 use crate::engine::OpenedTable;
 use crate::server_time::ServerTime;
@@ -49,6 +50,11 @@ impl<C: Connection> Backend for Nodes<C> {
     fn peer(&self) -> String {
         let peers: Vec<&str> = (0..self.count()).map(|node| self.connection(node).peer()).collect();
         peers.join(",")
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let peers = || (0..self.count()).map(|node| self.connection(node).peer().to_owned()).collect();
+        self.dial().map_or_else(peers, Dial::addresses)
     }
 
     fn epoch(&self) -> Epoch {

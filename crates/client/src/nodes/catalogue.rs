@@ -180,6 +180,7 @@ impl<C: Connection> Nodes<C> {
             infos.push(self.part(node, &layout, Some(&infos[0]))?);
         }
         self.meet()?;
+        self.tell_addresses()?;
         // Under another name it keeps its caches.
         let sharing = match former {
             Some(former) => Arc::clone(&former.sharing),

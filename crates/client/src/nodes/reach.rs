@@ -88,13 +88,16 @@ impl<C: Connection> Nodes<C> {
     /// a table is known that goes on without it.
     pub(super) fn connect_again(&self, timeout: Duration) -> Result<Self, FabricError> {
         let former = self.places.iter().zip(&self.all).map(|(place, node)| (*place, &node.connection));
-        let former: Vec<_> = former.chain(self.missing.iter().map(|(place, of)| (*place, of))).collect();
+        // Relaxed: as where it is set.
+        let moved = LostNodes(self.moved.load(Ordering::Relaxed) as u16);
+        let missing = self.missing.iter().filter(|(place, _)| !moved.contains(*place));
+        let former: Vec<_> = former.chain(missing.map(|(place, of)| (*place, of))).collect();
         let again = |(place, connection): &(usize, &Arc<C>)| (*place, connection.reconnect(timeout));
         let mut reached: Vec<_> = former.iter().map(again).collect();
         // Of some there never was a connection.
         for place in (0..self.pool_size).filter(|place| former.iter().all(|(known, _)| known != place)) {
             match (&self.dial, &self.failure) {
-                (Some(dial), _) => reached.push((place, dial(place))),
+                (Some(dial), _) => reached.push((place, dial.connect(place))),
                 (None, Some(failure)) => reached.push((place, Err(failure.clone()))),
                 (None, None) => {}
             }
@@ -129,6 +132,7 @@ impl<C: Connection> Nodes<C> {
         let term = newest_term(hellos);
         // Relaxed: who connects again has seen it, or learns it anew.
         self.term.store(term, Ordering::Relaxed);
+        self.follow_moved(hellos)?;
         let said = hellos.iter().fold(LostNodes::default(), |lost, hello| lost.and(hello.lost));
         if said.and(self.lost) != self.lost {
             // Those who say so may have an older list than others. So it is no news against a newer one.
@@ -248,7 +252,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Notes that new nodes stand in the places of some that were lost.
-    fn taken_in(&self, places: u16) -> FabricError {
+    pub(super) fn taken_in(&self, places: u16) -> FabricError {
         // Relaxed: as in `left_behind`.
         self.came_back.fetch_or(places.into(), Ordering::Relaxed);
         self.poisoned.raise();

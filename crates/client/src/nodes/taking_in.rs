@@ -53,9 +53,13 @@ impl<C: Connection> Nodes<C> {
         let said = || self.places.iter().zip(hellos).filter(|(_, hello)| hello.place.is_some());
         let know = |(_, hello): &(&usize, &NodeHello)| hello.term == term;
         let by = LostNodes::of(said().filter(know).map(|(place, _)| *place));
-        let Some((_, knows)) = said().find(know) else { return Ok(()) };
+        let Some(node) = hellos.iter().position(|hello| hello.place.is_some() && hello.term == term) else {
+            return Ok(());
+        };
+        let knows = &hellos[node];
         let epochs = knows.place.as_ref().map(|place| place.epochs.clone()).unwrap_or_default();
-        let adopt = TakeIn::Adopt { epochs, term, lost: knows.lost, by };
+        let addresses = self.map_of(node)?.addresses;
+        let adopt = TakeIn::Adopt { epochs, term, lost: knows.lost, by, addresses };
         let behind = (0..self.count()).zip(hellos);
         for (node, _) in behind.filter(|(_, hello)| hello.place.is_some() && hello.term < term) {
             let request = ControlRequest::TakeIn(adopt.clone());

@@ -83,6 +83,32 @@ pub enum PoolError {
         /// The other.
         second: String,
     },
+    /// Addresses of two pools.
+    #[error(
+        "{first} and {second} are nodes of different pools, or servers that have tables alone: a client has one"
+    )]
+    TwoPools {
+        /// The address of a node of one.
+        first: String,
+        /// And of the other.
+        second: String,
+    },
+    /// A pool that is not reached over the fabric of the addresses that were given.
+    #[error(
+        "node {} of the pool has no address that begins with {scheme:?}: give the addresses of all nodes of the pool",          place + 1
+    )]
+    NoAddress {
+        /// Its place.
+        place: usize,
+        /// What its address is to begin with.
+        scheme: String,
+    },
+    /// What a node says of its pool cannot be.
+    #[error("{peer} describes a pool that cannot be")]
+    UnsoundMap {
+        /// Its address.
+        peer: String,
+    },
     /// A memory node was started again: what the pool's tables had there is lost, and with it the tables.
     #[error(
         "memory node {peer} was started again ({is}, it was {was}) and has lost its part of every table: start all \
@@ -139,8 +165,7 @@ pub enum PoolError {
     /// A node that stands elsewhere in the list of its pool, or in another pool.
     #[error(
         "memory node {peer} is number {} of a pool of {count}, here it is number {} of {got_count}, or stands beside \
-         other nodes: every client of a pool names the same nodes in the same order, and a directory of data is one \
-         node's",
+         other nodes: give the addresses of all {count} nodes, and of no others. A directory of data is one node's",
         .index + 1,
         .got_index + 1
     )]

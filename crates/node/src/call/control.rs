@@ -1,7 +1,7 @@
 //! Control: the catalogue and statistics.
 
 use farsight_base::ClientId;
-use farsight_protocol::{ControlRequest, ErrorCode, NodeHello, NodeLives, ReplyWriter, ServerError};
+use farsight_protocol::{ControlRequest, ErrorCode, NodeLives, ReplyWriter, ServerError};
 use serde::Serialize;
 
 use super::Calls;
@@ -18,14 +18,9 @@ impl Calls {
         let state = &*self.state;
         let tables = &state.tables;
         match request {
-            ControlRequest::Hello => {
-                let view = state.pool_view();
-                let (lost, term) = (view.lost, view.taking_in.term());
-                let place = tables.place().filter(|_| view.taking_in.check_whole().is_ok());
-                let (epoch, place) = (tables.epoch().0, place.as_deref().cloned());
-                let pool = place.as_ref().and(tables.pool()).map(|pool| pool.0);
-                answer.push_control(&NodeHello { epoch, place, lost, term, pool });
-            }
+            ControlRequest::Hello => answer.push_control(&state.hello()),
+            ControlRequest::Map => answer.push_control(&state.map()),
+            ControlRequest::TellAddresses { term, addresses } => state.hear_addresses(term, addresses),
             ControlRequest::CreateTable { layout, place, id } => {
                 let table = tables.create(&state.listeners, layout, place, id)?;
                 if table.blocks().is_ok() {

@@ -14,7 +14,9 @@ impl Calls {
     ) -> Result<(), ServerError> {
         let (state, now) = (&*self.state, self.now);
         match step {
-            TakeIn::Begin { epochs } => answer.push_control(&state.begin_taking_in(epochs, now)?),
+            TakeIn::Begin { epochs, addresses } => {
+                answer.push_control(&state.begin_taking_in(epochs, addresses, now)?);
+            }
             TakeIn::Know { attempt } => state.know_attempt(attempt)?,
             TakeIn::Hear { attempt } => state.hear_attempt(attempt, now)?,
             TakeIn::Close { attempt } => answer.push_control(&state.close_for(attempt, now)?),
@@ -24,8 +26,8 @@ impl Calls {
             TakeIn::Register { attempt, lost } => {
                 answer.push_control(&state.register_taker(client, attempt, lost, now)?);
             }
-            TakeIn::Receive { attempt, place, pool, term, lost } => {
-                state.receive(attempt, (place, pool), term, lost)?;
+            TakeIn::Receive { attempt, place, pool, term, lost, addresses } => {
+                state.receive(attempt, (place, pool, addresses), term, lost)?;
             }
             TakeIn::Table { attempt, id, layout } => {
                 let table = state.receive_table(attempt, id, layout)?;
@@ -37,8 +39,8 @@ impl Calls {
                 state.end_receiving(attempt, newest, next_table, &left)?;
             }
             TakeIn::Commit { attempt } => answer.push_control(&state.commit(attempt, now)?),
-            TakeIn::Adopt { epochs, term, lost, by } => {
-                answer.push_control(&state.adopt(epochs, term, lost, by)?);
+            TakeIn::Adopt { epochs, term, lost, by, addresses } => {
+                answer.push_control(&state.adopt((epochs, addresses), term, lost, by)?);
             }
         }
         Ok(())

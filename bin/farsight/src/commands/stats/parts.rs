@@ -1,8 +1,6 @@
 //! The parts of tables on several nodes, or of engines whose nodes count no pairs.
 
-use farsight::{
-    CatalogueError, Client, EngineKind, HashIndexStats, NodeStats, ServerUrl, SpaceStats, TableStats,
-};
+use farsight::{CatalogueError, Client, EngineKind, HashIndexStats, NodeStats, SpaceStats, TableStats};
 
 use crate::listing::listing;
 use crate::size;
@@ -12,7 +10,7 @@ use crate::size;
 const TRAINED_LEAVES_MIN: u64 = 128;
 
 /// A row a table and node.
-pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Table {
+pub(super) fn listed(addresses: &[String], nodes: &[NodeStats]) -> comfy_table::Table {
     let mut tables = listing([
         "table",
         "engine",
@@ -23,12 +21,12 @@ pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Ta
         "models, or hash index",
         "huge pages",
     ]);
-    for (url, node) in super::of_urls(urls, nodes) {
+    for (address, node) in super::of_addresses(addresses, nodes) {
         for table in &node.tables {
             tables.add_row([
                 name_of(table).to_owned(),
                 table.info.engine.to_string(),
-                url.to_string(),
+                address.to_owned(),
                 used_text(&table.leaves),
                 table.leaves.owned.to_string(),
                 table.leaves.orphaned.to_string(),
