@@ -102,8 +102,8 @@ mod tests {
         assert!((420..580).contains(&lower_half), "{lower_half} of the 1,000 most popular in the lower half");
     }
 
-    /// How far `draws` ranks of a sampler with skew `sampled` lie from the exact weights of skew `claimed`, in
-    /// standard deviations.
+    /// How far `draws` ranks of a sampler with skew `sampled` lie from the exact weights of skew `claimed`,
+    /// in standard deviations.
     ///
     /// Ranks make cells with an expectation of at least fifty each. Their chi-square is all but normal after
     /// the transformation of Wilson and Hilferty (1931).
