@@ -1,5 +1,5 @@
-//! Which processes a fence over shared memory may end, and which it never does; over TCP it ends none. The tests
-//! stop processes for less than a lease or for more, with a lock or without, and such as serve memory
+//! Which processes a fence over shared memory may end, and which it never does; over TCP it ends none. The
+//! tests stop processes for less than a lease or for more, with a lock or without, and such as serve memory
 //! themselves.
 //!
 //! The processes are real, as the signals are. A lock is held by a role that takes it in the first leaf of
