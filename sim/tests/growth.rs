@@ -25,9 +25,9 @@ const SEED: u64 = 11;
 const LASTS_MAX: Duration = Duration::from_secs(600);
 /// Writes of one call.
 const BATCH: usize = 64;
-/// GETs whose READs are counted together, and READs of them at most: one more than one each.
+/// GETs whose READs are counted together, and READs of them at most: two more than one each.
 const GETS: u64 = 500;
-const READS_MAX: u64 = 2 * GETS;
+const READS_MAX: u64 = 3 * GETS;
 /// Of the keys, those that were written last: of them are all GETs, or half of them.
 const RECENT: usize = 64;
 /// The rests of a memory node that trains itself: see `training.rs` of the facade.

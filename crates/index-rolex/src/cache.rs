@@ -30,6 +30,7 @@ pub use session::{CacheSession, Candidates};
 use crate::gate::Gates;
 #[cfg(any(loom, shuttle, injected))]
 use crate::injected;
+use crate::walk::FoundLeaf;
 use crate::{LeafPlace, PoolTable};
 use group::CachedGroup;
 
@@ -104,6 +105,9 @@ struct GroupContent {
     fetched: Option<CachedGroup>,
     /// Until it is fetched: what was known of its leaves in the directory before.
     inherited: Arc<[Leaf]>,
+    /// Of leaves that walks find, those are remembered that are a multiple of so many steps from a known one.
+    /// It doubles each time that half of them are forgotten. So what is remembered comes to rest.
+    stride: u32,
 }
 
 /// A leaf that was found: its low fence and its place.
@@ -206,6 +210,7 @@ impl CachedDirectory {
                 pointer: slot.pointer,
                 fetched: None,
                 inherited: known[from..to].into(),
+                stride: 1,
             });
             // A session that has seen nothing has seen version 0.
             let version = u64::from(content.fetched.is_some());
@@ -273,7 +278,7 @@ impl CachedDirectory {
                 Some(old) => CachedGroup::new(fetched, old.synonyms()),
                 None => CachedGroup::new(fetched, content.inherited.iter().copied()),
             };
-            *content = GroupContent { pointer, fetched: Some(next), inherited: Arc::default() };
+            *content = GroupContent { pointer, fetched: Some(next), inherited: Arc::default(), stride: 1 };
             true
         });
     }
@@ -283,6 +288,16 @@ impl GroupContent {
     /// Puts what `change` makes of the group in its place; false if that is nothing.
     fn replace(&mut self, change: impl FnOnce(&CachedGroup) -> Option<CachedGroup>) -> bool {
         let changed = self.fetched.as_ref().and_then(change);
+        self.take(changed)
+    }
+
+    /// Remembers a leaf that was found; false if nothing is new.
+    fn note(&mut self, leaf: FoundLeaf) -> bool {
+        let changed = self.fetched.as_ref().and_then(|fetched| fetched.with(leaf, &mut self.stride));
+        self.take(changed)
+    }
+
+    fn take(&mut self, changed: Option<CachedGroup>) -> bool {
         let is_changed = changed.is_some();
         self.fetched = changed.or_else(|| self.fetched.take());
         is_changed

@@ -106,7 +106,7 @@ impl RolexSession {
     ) {
         let key_lines = lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part");
         let Some(fences) = KeyLines(key_lines).fences().filter(|_| walk.has_walked()) else { return };
-        if self.hints.note_synonyms(candidates.group, walk.passed(), (fences.low, place)) {
+        if self.hints.note_found(candidates.group, walk.found(fences.low, place)) {
             // The operation is done. What was replaced while it was READ is fetched another time, and a
             // fabric that failed says so to the next operation.
             let _ = self.hints.refresh(slot, key).await;

@@ -45,3 +45,4 @@ pub use session::RolexSession;
 pub use train::{
     CoordinatorLines, GroupSizes, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer,
 };
+pub use walk::FoundLeaf;

@@ -87,6 +87,17 @@ impl Seen {
     }
 }
 
+/// A leaf that a walk came to.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundLeaf {
+    /// So many steps to the right of one that the cache knew.
+    pub steps: u32,
+    /// Its low fence.
+    pub low: u64,
+    /// Where it is.
+    pub place: LeafPlace,
+}
+
 /// One operation's way.
 pub(crate) struct Walk<'s> {
     session: &'s RolexSession,
@@ -116,7 +127,7 @@ pub(crate) struct Walk<'s> {
     look_at: u32,
     has_walked: bool,
     /// Leaves behind the predicted one that the walk went on from, to the right, and their low fences.
-    passed: Vec<(u64, LeafPlace)>,
+    passed: [Option<FoundLeaf>; PASSED_MAX],
 }
 
 impl<'s> Walk<'s> {
@@ -138,7 +149,7 @@ impl<'s> Walk<'s> {
             rights: 0,
             look_at: RIGHTS_A_LOOK,
             has_walked: false,
-            passed: Vec::new(),
+            passed: [None; PASSED_MAX],
         }
     }
 
@@ -152,9 +163,15 @@ impl<'s> Walk<'s> {
         self.has_walked
     }
 
-    /// Leaves on its way that the cache may not know.
-    pub(crate) fn passed(&self) -> &[(u64, LeafPlace)] {
-        &self.passed
+    /// How often it went to the right.
+    pub(crate) fn steps_right(&self) -> u32 {
+        self.rights
+    }
+
+    /// Leaves on its way that the cache may not know, then the one that it came to, which begins at `low`.
+    pub(crate) fn found(&self, low: u64, place: LeafPlace) -> impl Iterator<Item = FoundLeaf> {
+        let last = FoundLeaf { steps: self.rights, low, place };
+        self.passed.iter().flatten().copied().chain([last])
     }
 
     /// Lets the operation have begun at `begun`: what it waited for before counts, too.
@@ -216,12 +233,10 @@ impl<'s> Walk<'s> {
         }
     }
 
+    /// Remembers the leaf to which the step before this one led.
     fn pass(&mut self, at: LeafPlace, low: u64) {
-        if self.passed.len() < PASSED_MAX {
-            self.passed.push((low, at));
-        } else {
-            self.passed[self.rights as usize % PASSED_MAX] = (low, at);
-        }
+        let passed = FoundLeaf { steps: self.rights - 1, low, place: at };
+        self.passed[self.rights as usize % PASSED_MAX] = Some(passed);
     }
 
     /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there. As the first leaf

@@ -26,7 +26,7 @@ use crate::overtaken::{Watch, read_mode};
 use crate::plan::{Planned, Write, plan_locked};
 use crate::together::{Part, ends, plan_together};
 use crate::turns::Turn;
-use crate::walk::{Seen, Walk};
+use crate::walk::{FoundLeaf, Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
 
 /// Times that a write queues at its gate. Then it goes on without.
@@ -112,7 +112,7 @@ impl RolexSession {
                 let seen = match leaf.search(write.key) {
                     _ if !leaf.is_consistent() || !leaf.is_held() => Seen::Closed,
                     KeySearch::Hit { .. } | KeySearch::Absent => {
-                        let at = (&candidates, place, hold.as_mut());
+                        let at = (&candidates, (place, walk.steps_right()), hold.as_mut());
                         let outcome = self.change(slot, at, leaf, write).await?;
                         if outcome.is_some() {
                             self.learn(slot, &walk, &candidates, &block, place, write.key).await;
@@ -223,11 +223,12 @@ impl RolexSession {
     }
 
     /// Changes the leaf, which is consistent, locked and the key's, and releases it; with the session's own
-    /// write, those that wait at its gate. `None`: its own is not done, and there is room for a split now.
+    /// write, those that wait at its gate. It was found so many steps to the right. `None`: its own is not
+    /// done, and there is room for a split now.
     async fn change<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (candidates, place, hold): (&Candidates, LeafPlace, Option<&mut Hold<'_>>),
+        (candidates, (place, steps), hold): (&Candidates, (LeafPlace, u32), Option<&mut Hold<'_>>),
         mut leaf: LockedLeaf<'_>,
         write: &Write<'_>,
     ) -> Result<Option<WriteOutcome>, RolexError> {
@@ -260,7 +261,8 @@ impl RolexSession {
         let key = write.key;
         let is_counted = executed.map_err(|source| RolexError::Indeterminate { key, source })?;
         if let Some((low, place)) = born.0 {
-            self.hints.note_synonym(candidates.group, low, place);
+            let found = FoundLeaf { steps: steps + 1, low, place };
+            self.hints.note_found(candidates.group, [found].into_iter());
         }
         if is_news && !is_counted {
             // The write is done. A split that nobody counts costs walks; a fabric that failed says so to the

@@ -12,7 +12,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::QueuePair as _;
 use farsight_fabric::lane::PoolLane;
-use farsight_index_rolex::{CacheSession, GroupSizes, LeafPlace, RolexCache, Trained, Trainer};
+use farsight_index_rolex::{CacheSession, FoundLeaf, GroupSizes, LeafPlace, RolexCache, Trained, Trainer};
 use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, GroupPointer, ROOT_WORD, RootWord};
 
 /// Steps of training, until there is nothing left to do.
@@ -123,7 +123,7 @@ fn a_reader_with_an_old_cache_is_led_left_of_its_key_or_right() {
         // What a walk finds is known to all sessions of the process.
         if index % 7 == 0 && found.leaves()[found.likeliest()] != home {
             let low = chain[position(home)].0;
-            let _ = old.note_synonym(found.group, low, home);
+            let _ = old.note_found(found.group, [FoundLeaf { steps: 1, low, place: home }].into_iter());
             let another = CacheSession::new(Arc::clone(old.cache()));
             let found = another.predict(key).expect("was fetched");
             assert_eq!(found.leaves()[found.likeliest()], home, "the synonym of {key} is forgotten");

@@ -7,6 +7,7 @@ use farsight_base::words::prefetch;
 use farsight_layout::learned::{GroupEntry, GroupImage, GroupTime, ImageError, SEGMENT_WORDS};
 use farsight_model::{ErrorBound, KeyQuanta, Segment, fit_segments, segment_of};
 
+use crate::walk::FoundLeaf;
 use crate::{LeafPlace, PoolTable};
 
 /// How far a prediction may be off: half of a leaf.
@@ -15,7 +16,7 @@ pub const ERROR_BOUND: ErrorBound = ErrorBound { records: 8, slots: farsight_lay
 /// Leaves that are READ for one key at first. Trained groups name one, hardly ever two.
 pub const CANDIDATES_MAX: usize = 3;
 
-/// Synonyms that are remembered of one group. Of more, every other one is forgotten: a step more finds it.
+/// Synonyms that are remembered of one group. Of more, every other one is forgotten: more steps find it.
 const SYNONYMS_MAX: usize = 1024;
 
 /// A group's model and its leaves in key order, all of them places of the table. A copy shares both.
@@ -243,12 +244,14 @@ impl CachedGroup {
         size_of_val(&*self.synonyms)
     }
 
-    /// This group with one more synonym; `None` if nothing is new.
-    pub(super) fn with(&self, low: u64, place: LeafPlace) -> Option<Self> {
+    /// This group with one more synonym; `None` if nothing is new, or it is no multiple of `stride` steps
+    /// from one that is known. Where half of them are forgotten, `stride` doubles.
+    pub(super) fn with(&self, leaf: FoundLeaf, stride: &mut u32) -> Option<Self> {
+        let FoundLeaf { steps, low, place } = leaf;
         let synonym = Synonym::of(&self.group, low, place);
         let at = self.synonyms.partition_point(|other| other.low < synonym.low);
         let known = self.synonyms.get(at).copied().filter(|other| other.low == low);
-        if known == Some(synonym) {
+        if known == Some(synonym) || known.is_none() && !steps.is_multiple_of(*stride) {
             return None;
         }
         let mut synonyms = self.synonyms.to_vec();
@@ -257,7 +260,8 @@ impl CachedGroup {
             None => synonyms.insert(at, synonym),
         }
         if synonyms.len() > SYNONYMS_MAX {
-            // Every other goes: from the one before, its leaf is one step. The new one stays.
+            // From the one before, its leaf is found by steps. The new one stays.
+            *stride = stride.saturating_mul(2);
             let mut index = 0;
             synonyms.retain(|_| {
                 index += 1;

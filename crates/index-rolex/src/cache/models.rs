@@ -13,6 +13,7 @@ use farsight_layout::pool::BlockGeometry;
 use super::*;
 use crate::LeafPlace;
 use crate::injected;
+use crate::walk::FoundLeaf;
 
 fn place(number: u32) -> LeafPlace {
     LeafPlace::new(0, number).expect("a small number")
@@ -22,6 +23,11 @@ fn new_cache() -> Arc<RolexCache> {
     let geometry = BlockGeometry::new(8).expect("values of 8 B");
     let table = PoolTable::new(geometry, &[(RegionId(0), 100 * geometry.bytes() as u64)]);
     RolexCache::new(table, MetaRegion { region: RegionId(1), lines: 100 })
+}
+
+/// A session finds a leaf.
+fn note(session: &CacheSession, group: GroupId, low: u64, place: LeafPlace) {
+    session.note_found(group, [FoundLeaf { steps: 1, low, place }].into_iter());
 }
 
 /// A group of two leaves, whose places say which generation it is of.
@@ -70,7 +76,7 @@ fn synonyms_are_all_kept() {
     let id = GroupId { directory: 0, group: 0 };
     let finders = [(50, 70), (60, 80)].map(|(number, low)| {
         let cache = Arc::clone(&cache);
-        thread::spawn(move || _ = CacheSession::new(cache).note_synonym(id, low, place(number)))
+        thread::spawn(move || note(&CacheSession::new(cache), id, low, place(number)))
     });
     cache.directory().install(0, GroupPointer::default(), group(3));
     for finder in finders {
@@ -96,13 +102,13 @@ fn the_forgotten_stay_forgotten() {
     cache.directory().install(0, GroupPointer::default(), group(2));
     let id = GroupId { directory: 0, group: 0 };
     let session = CacheSession::new(Arc::clone(&cache));
-    let _ = session.note_synonym(id, 70, place(50));
+    note(&session, id, 70, place(50));
     assert_eq!(range(&session), [20, 50, 21]);
     let forgetful = CacheSession::new(Arc::clone(&cache));
     let finder = CacheSession::new(Arc::clone(&cache));
     let others = [
         thread::spawn(move || forgetful.forget_synonym(70, place(50))),
-        thread::spawn(move || _ = finder.note_synonym(id, 80, place(60))),
+        thread::spawn(move || note(&finder, id, 80, place(60))),
     ];
     cache.directory().install(0, GroupPointer::default(), group(3));
     for other in others {
@@ -119,7 +125,7 @@ fn ranges_are_of_one_group() {
     let (installed, found) = (Arc::clone(&cache), CacheSession::new(Arc::clone(&cache)));
     let others = [
         thread::spawn(move || installed.directory().install(0, GroupPointer::default(), group(3))),
-        thread::spawn(move || _ = found.note_synonym(id, 70, place(50))),
+        thread::spawn(move || note(&found, id, 70, place(50))),
     ];
     let session = CacheSession::new(cache);
     let steps = [vec![20, 21], vec![20, 50, 21], vec![30, 31], vec![30, 50, 31]];

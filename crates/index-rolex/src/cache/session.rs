@@ -10,6 +10,7 @@ use farsight_index::Direction;
 use super::group::{CANDIDATES_MAX, CachedGroup, Window};
 use super::{CachedDirectory, GroupId, RolexCache};
 use crate::LeafPlace;
+use crate::walk::FoundLeaf;
 
 /// Walks in a group after which one of its sessions asks for a newer image.
 const WALKS_PER_REFRESH: u32 = 8;
@@ -192,20 +193,9 @@ impl CacheSession {
         is_known.then(|| view.directory.splits_address(self.cache.meta, group.group as usize))
     }
 
-    /// Notes for all sessions of the process that the leaf at `place`, whose low fence is `low`, was
-    /// reached by walking from a leaf of `group`. True if it is time to ask for a newer image of the
-    /// group ([`CacheSession::refresh`]).
-    pub fn note_synonym(&self, group: GroupId, low: u64, place: LeafPlace) -> bool {
-        self.note_synonyms(group, &[], (low, place))
-    }
-
-    /// The same of the last leaf that a walk came to, and of some that it `passed` on its way.
-    pub(crate) fn note_synonyms(
-        &self,
-        group: GroupId,
-        passed: &[(u64, LeafPlace)],
-        last: (u64, LeafPlace),
-    ) -> bool {
+    /// Notes for all sessions of the process leaves that were `found` by walking from a leaf of `group`. True
+    /// if it is time to ask for a newer image of the group ([`CacheSession::refresh`]).
+    pub fn note_found(&self, group: GroupId, found: impl Iterator<Item = FoundLeaf>) -> bool {
         let mut view = self.view.borrow_mut();
         if view.directory.number != group.directory {
             return false;
@@ -213,11 +203,10 @@ impl CacheSession {
         let number = group.group as usize;
         // One that begins left of the group is another group's.
         let boundary = view.directory.boundaries[number];
-        let passed = passed.iter().filter(|(low, _)| *low >= boundary);
         view.directory.groups[number].change(|content| {
             let mut is_changed = false;
-            for (low, place) in passed.chain([&last]) {
-                is_changed |= content.replace(|fetched| fetched.with(*low, *place));
+            for leaf in found.filter(|leaf| leaf.low >= boundary) {
+                is_changed |= content.note(leaf);
             }
             is_changed
         });
