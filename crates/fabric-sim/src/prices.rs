@@ -123,12 +123,25 @@ impl Usage {
                 .work
                 .iter()
                 .zip(before)
-                .map(|((units, done), before)| (done - before) as f64 / lasted_ps / *units as f64)
+                // What a thread is to do later than now may begin behind a pause, which counts as undone work.
+                .map(|((units, done), before)| done.saturating_sub(before) as f64 / lasted_ps / *units as f64)
                 .collect();
             let parts = busy.len();
             let mean = busy.iter().sum::<f64>() / parts.max(1) as f64;
             Utilization { name: now.name, parts, mean, most: busy.iter().copied().fold(0.0, f64::max) }
         };
         self.parts.iter().zip(&earlier.parts).map(of_kind).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_has_undone_work_behind_a_pause_was_idle() {
+        let usage = |at_ps, done| Usage { at_ps, parts: vec![PartUsage { name: "threads", work: done }] };
+        let busy = usage(200, vec![(1, 40), (2, 100)]).since(&usage(100, vec![(1, 50), (2, 0)]));
+        assert_eq!((busy[0].mean, busy[0].most, busy[0].parts), (0.25, 0.5, 2));
     }
 }
