@@ -13,11 +13,14 @@ mod model;
 mod scaling;
 mod svg;
 mod throughput;
+mod twitter;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::report::{ChangeRecord, Comparison, InsertRecord, ModelRecord, Record, SimulatedRecord};
+use crate::report::{
+    ChangeRecord, ClusterRecord, Comparison, InsertRecord, ModelRecord, Record, SimulatedRecord,
+};
 use engines::distinct;
 
 /// Why results could not be drawn.
@@ -89,6 +92,10 @@ fn of_several(results: &Value) -> Option<Result<String, FigureError>> {
             },
         ));
     }
+    if all_have("cluster") && all_have("runs") {
+        let records = Vec::<ClusterRecord>::deserialize(results).map_err(FigureError::from);
+        return Some(records.and_then(|records| twitter::draw(&records)));
+    }
     if all_have("change") && all_have("samples") {
         let records = Vec::<ChangeRecord>::deserialize(results).map_err(FigureError::from);
         return Some(records.and_then(|records| change::draw(&records)));
@@ -112,7 +119,7 @@ mod tests {
     use crate::model_survey::survey;
     use crate::report::{
         ChangeMemory, ChangePhase, ChangeSample, ComparedStore, InsertPhase, InsertSample, InsertSetting,
-        Measured, Rate, Setting, Work,
+        Measured, Rate, Setting, Work, cluster_record,
     };
 
     fn comparison() -> Comparison {
@@ -321,6 +328,18 @@ mod tests {
         assert!(bars.contains("top model alone, READs") && bars.contains("512 KiB, calls"), "{bars}");
         let mut none = record("c", "rolex", "uniform");
         none.median.throughput_ops_per_s = 0.0;
+        let json = serde_json::to_string(&[none]).expect("plain data");
+        assert!(draw(&json).unwrap_err().to_string().ends_with("without positive rates"));
+    }
+
+    #[test]
+    fn clusters_are_drawn_by_their_rate() {
+        let results = [cluster_record(50, [1e6, 2e5]), cluster_record(1, [3e6, 9.25e6])];
+        let picture = drawn_together(&results);
+        let at = |part: &str| picture.find(part).unwrap_or_else(|| panic!("no {part:?} in {picture}"));
+        assert!(at(">1: 1 %, 2.7, 267 B<") < at(">50: 48 %, 1.3, 67485 B<"), "the fastest first");
+        assert!(picture.contains(">9.2<") && picture.contains(">20 proxies<"), "{picture}");
+        let none = cluster_record(1, [0.0, 1e6]);
         let json = serde_json::to_string(&[none]).expect("plain data");
         assert!(draw(&json).unwrap_err().to_string().ends_with("without positive rates"));
     }

@@ -13,6 +13,7 @@ mod model;
 mod recovery;
 mod simulated;
 mod table;
+mod twitter;
 mod values;
 
 use std::{fs, io, path::Path};
@@ -34,6 +35,10 @@ pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Predicti
 pub use recovery::{RecoveryRecord, RecoverySetting, RecoveryStage, RecoveryStart, recovery_table};
 pub use simulated::{PartRecord, SensitivityRow, SimulatedRecord, simulated_table};
 pub use table::{table, thousands};
+pub(crate) use twitter::systems_of;
+#[cfg(test)]
+pub(crate) use twitter::tests::record as cluster_record;
+pub use twitter::{ClusterRecord, ClusterRun, cluster_table};
 pub use values::values_table;
 
 /// Runs that a published median takes at least.

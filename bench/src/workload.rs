@@ -21,6 +21,7 @@ mod key_space;
 mod popularity;
 mod shape_change;
 mod stream;
+mod twitter;
 
 use std::{fmt, str::FromStr};
 
@@ -30,6 +31,7 @@ pub use error::WorkloadError;
 pub use key_space::{InsertSupply, KeySpace};
 pub use shape_change::{ChangeKeys, ShapeChange};
 pub use stream::{OperationStream, SLOTS_DEFAULT};
+pub use twitter::Cluster;
 
 /// Longest scan of workload E, in keys; lengths are uniform from 1.
 pub const SCAN_LENGTH_MAX: u16 = 100;
@@ -81,7 +83,7 @@ impl Operation {
     }
 }
 
-/// A YCSB workload.
+/// A workload: one of YCSB's, or one of a paper's that measures with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// Update heavy.
@@ -98,6 +100,8 @@ pub enum Workload {
     E,
     /// Read-modify-write.
     F,
+    /// As one of Twitter's caches.
+    Twitter(Cluster),
 }
 
 /// Shares of the operations in percent; they add up to 100.
@@ -116,10 +120,10 @@ pub struct Mix {
 }
 
 impl Workload {
-    /// Every workload, in order.
+    /// Every workload of YCSB, in order.
     pub const ALL: [Self; 7] = [Self::A, Self::B, Self::BStandard, Self::C, Self::D, Self::E, Self::F];
 
-    /// The name that [`FromStr`] reads.
+    /// Its name; [`FromStr`] reads those of YCSB.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -130,14 +134,17 @@ impl Workload {
             Self::D => "d",
             Self::E => "e",
             Self::F => "f",
+            Self::Twitter(cluster) => cluster.name(),
         }
     }
 
-    /// Which keys are popular, unless said otherwise: the youngest in workload D, all alike in the others.
+    /// Which keys are popular, unless said otherwise: the youngest in workload D, as published in a cache's,
+    /// all alike in the others.
     #[must_use]
     pub fn usual_distribution(self) -> Distribution {
         match self {
             Self::D => Distribution::Latest { theta: ZIPFIAN_THETA_DEFAULT },
+            Self::Twitter(cluster) => cluster.distribution(),
             _ => Distribution::Uniform,
         }
     }
@@ -153,6 +160,7 @@ impl Workload {
             Self::D => Mix { read: 95, insert: 5, ..Mix::default() },
             Self::E => Mix { scan: 95, insert: 5, ..Mix::default() },
             Self::F => Mix { read: 50, read_modify_write: 50, ..Mix::default() },
+            Self::Twitter(cluster) => cluster.mix(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use farsight::LoadError;
+use farsight::{LoadError, VALUE_BYTES_MAX, ValueKind};
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_client::Table;
@@ -31,6 +31,11 @@ const TABLE: &str = "ycsb";
 const LEAF_PAIRS: usize = 6;
 /// Leaves that a table has room for besides.
 const LEAVES_SPARE: usize = 1 << 12;
+/// Bytes by which a block is longer than its value, and what compute nodes take of blocks before they write.
+const BLOCK_SPARE_BYTES: usize = 256;
+const BLOCKS_SPARE_BYTES: usize = 1 << 30;
+/// A value's bytes in a definition that says something else of values.
+const SHORT_BYTES: u16 = 8;
 /// Pairs between two looks at the cancellation.
 const LOOK_PAIRS: usize = 1 << 16;
 /// Virtual time between two looks at the cancellation.
@@ -130,16 +135,21 @@ fn simulation(profile: &Profile) -> Simulation {
     Simulation::priced(profile.prices(), move |request, reply| core_ps(&engine, request, reply))
 }
 
-/// The table.
+/// The table. Values that no leaf holds are in blocks.
 fn definition(plan: &SimulatedPlan) -> TableDefinition {
-    let value_bytes = u16::try_from(plan.value_bytes).expect("a size that the format knows");
-    TableDefinition::new(TABLE, KeyKind::U64, value_bytes)
+    let in_leaves =
+        u16::try_from(plan.value_bytes).ok().filter(|bytes| usize::from(*bytes) <= VALUE_BYTES_MAX);
+    let values = in_leaves.map_or(ValueKind::blocks(plan.value_bytes as u32), ValueKind::Fixed);
+    TableDefinition { values, ..TableDefinition::new(TABLE, KeyKind::U64, SHORT_BYTES) }
 }
 
-/// Memory for its leaves, those of keys that a run inserts among them.
+/// Memory for its leaves, those of keys that a run inserts among them; where values are blocks, for blocks.
 fn leaf_bytes(plan: &SimulatedPlan, space: &KeySpace) -> u64 {
-    let geometry = BlockGeometry::new(plan.value_bytes).expect("a size that the format knows");
     let pairs = space.loaded().len() + space.inserts().len();
+    if plan.value_bytes > VALUE_BYTES_MAX {
+        return (pairs * (plan.value_bytes + BLOCK_SPARE_BYTES) + BLOCKS_SPARE_BYTES) as u64;
+    }
+    let geometry = BlockGeometry::new(plan.value_bytes).expect("a size that the format knows");
     ((pairs / LEAF_PAIRS + LEAVES_SPARE) * geometry.bytes()) as u64
 }
 

@@ -35,6 +35,20 @@ pub enum WorkloadError {
         /// What was asked.
         theta: f64,
     },
+    /// No such cluster.
+    #[error("no cluster {number}; expected 1 to {clusters}")]
+    UnknownCluster {
+        /// What was asked.
+        number: u8,
+        /// How many there are.
+        clusters: usize,
+    },
+    /// A cluster that the published table leaves empty.
+    #[error("no figures are published of cluster {number}")]
+    UnpublishedCluster {
+        /// Which one.
+        number: u8,
+    },
     /// More keys held back than leave one to load.
     #[error(
         "{} keys cannot be held back for inserts from a set of {}: at least one must be loaded",

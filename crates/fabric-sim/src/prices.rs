@@ -123,7 +123,7 @@ impl Usage {
                 .work
                 .iter()
                 .zip(before)
-                // What a thread is to do later than now may begin behind a pause, which counts as undone work.
+                // What a thread does later than now may begin behind a pause, which counts as undone work.
                 .map(|((units, done), before)| done.saturating_sub(before) as f64 / lasted_ps / *units as f64)
                 .collect();
             let parts = busy.len();

@@ -6,8 +6,10 @@ mod help;
 mod inserts;
 mod mixes;
 mod model;
+mod pooled;
 mod recovery;
 mod simulated;
+mod twitter;
 mod values;
 
 use std::fmt::Write as _;
@@ -124,6 +126,7 @@ enum Action {
     Values(values::ValueLengths),
     Recovery(recovery::Recovery),
     Cache(cache::CacheBudgets),
+    Twitter(Box<twitter::Twitter>),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -324,6 +327,7 @@ impl Bench {
             Some(Action::Model(model)) => model.run(),
             Some(Action::Cache(cache)) => cache.run(),
             Some(Action::Mixes(mixes)) => mixes.run(),
+            Some(Action::Twitter(twitter)) => twitter.run(),
             Some(Action::Values(values)) => values.run(),
             Some(Action::Recovery(recovery)) => recovery.run(),
             Some(Action::Server(server)) => server.run(),

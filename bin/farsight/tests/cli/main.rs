@@ -16,4 +16,5 @@ mod process;
 mod readme;
 mod repeats;
 mod simulate;
+mod twitter;
 mod users;
