@@ -392,3 +392,16 @@ fn told(notes: &mut Vec<ObjectMemory>) -> Vec<ObjectMemory> {
     let count = notes.len().min(POOL_BLOCKS_MAX);
     notes.drain(..count).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_batch_is_twice_the_one_before_up_to_the_most() {
+        let mut ready = Ready::default();
+        let mut batch = |most| ready.take(most).expect_err("nothing is ready");
+        assert_eq!([512; 5].map(&mut batch), [64, 128, 256, 512, 512]);
+        assert_eq!(batch(3), 3, "long objects come a few at a time");
+    }
+}

@@ -198,6 +198,25 @@ fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
     });
 }
 
+/// What clients say of their writes reaches the coordinator: it goes on to measure none of the partitions.
+#[test]
+fn the_coordinator_measures_what_writes_cost() {
+    let cluster = Cluster::start(1, false);
+    let client = cluster.client();
+    let mut session = session(&client, ValueKind::Fixed(8));
+    let serving = cluster.compute_node("compute-node", PARTITIONS as u16);
+    let offloaded = || proxies(&client).iter().map(Proxy::partitions).sum::<usize>();
+    assert_eq!(offloaded(), PARTITIONS);
+    let begun = Instant::now();
+    while offloaded() == PARTITIONS {
+        assert!(begun.elapsed() < PATIENCE, "all partitions are offloaded still");
+        let entries: Vec<_> = (0..256_u64).map(|key| (key, key.to_le_bytes())).collect();
+        session.put_many(&entries, &mut Vec::new()).unwrap();
+    }
+    assert!(proxies(&client).iter().all(|proxy| usize::from(proxy.has) == PARTITIONS), "it keeps them");
+    serving.shutdown().unwrap();
+}
+
 #[test]
 fn it_listens_where_clients_of_the_pool_reach_it() {
     let cluster = Cluster::start(1, false);
