@@ -35,6 +35,7 @@ pub mod processes;
 pub mod raw_pool;
 pub mod raw_table;
 pub mod seed;
+mod served;
 pub mod silent;
 pub mod simulated;
 pub mod torture;

@@ -60,6 +60,12 @@ pub trait FabricUnderTest {
     }
 }
 
+/// A subject whose clients find others of its fabric by a URL.
+pub trait HasUrl {
+    /// Its address.
+    fn url(&self) -> String;
+}
+
 /// Instantiates every test of the suite for the subject that `$make` makes anew for each; where the subject
 /// needs what not every machine has, if `$ready`.
 #[macro_export]

@@ -36,9 +36,8 @@ impl<F: FabricUnderTest> ByteKeys<F> {
         let name = format!("b{}", self.tables.fetch_add(1, Ordering::Relaxed));
         let mut new = self.pool.new_table(&name, 8);
         (new.definition.values, new.definition.key_kind) = (values, KeyKind::Bytes);
-        let client = self.pool.connect();
-        drop(client.create_table(new).expect("a new table"));
-        ByteKeysTable { subjects: self.pool.subjects(), client, name }
+        drop(self.pool.create_as(new));
+        ByteKeysTable { subjects: self.pool.subjects(), client: self.pool.connect(), name }
     }
 }
 

@@ -17,8 +17,9 @@ use super::blocks::{HasBlocks, VALUE_BYTES_MAX};
 use super::contended::OneClient;
 use super::direct::SessionView;
 use super::harness::eventually;
+use super::served::Served;
 use super::{EngineUnderTest, TableUnderTest};
-use crate::fabric::FabricUnderTest;
+use crate::fabric::{FabricUnderTest, HasUrl};
 use crate::reference::later::AnsweringLater;
 use crate::reference::{Engines, Reference};
 
@@ -31,6 +32,8 @@ const GROUPS_A_STEP: usize = 64;
 
 /// Memory nodes over `F`, with as many tables as the tests make.
 pub struct PoolStore<F: FabricUnderTest> {
+    /// Writes for others. It ends before the nodes.
+    served: Option<Served<F>>,
     subjects: Arc<Vec<F>>,
     nodes: Vec<NodeHandle>,
     /// What its tables are of.
@@ -135,6 +138,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
         let nodes = subjects.iter().map(start).collect();
         let tables = AtomicU64::new(0);
         Self {
+            served: None,
             subjects: Arc::new(subjects),
             nodes,
             kind,
@@ -150,6 +154,25 @@ impl<F: FabricUnderTest> PoolStore<F> {
     #[must_use]
     pub fn with_deadlines(self) -> Self {
         Self { have_deadlines: true, ..self }
+    }
+
+    /// Beside its nodes a compute node listens at `place`, which writes for all clients of its tables.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn served(self, place: F) -> Self
+    where
+        F: HasUrl,
+    {
+        let served = Served::start(place, &self.connect());
+        Self { served: Some(served), ..self }
+    }
+
+    /// Writes that the compute node beside it executed for others.
+    #[must_use]
+    pub fn served_writes(&self) -> u64 {
+        self.served.as_ref().map_or(0, Served::writes)
     }
 
     /// A client of its own.
@@ -182,7 +205,20 @@ impl<F: FabricUnderTest> PoolStore<F> {
     /// If it cannot be made.
     #[must_use]
     pub fn create(&self, name: &str, value_bytes: usize) -> Table {
-        self.connect().create_table(self.new_table(name, value_bytes)).expect("a new table")
+        self.create_as(self.new_table(name, value_bytes))
+    }
+
+    /// A new table as a client says.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn create_as(&self, new: NewTable) -> Table {
+        let table = self.connect().create_table(new).expect("a new table");
+        if let Some(served) = &self.served {
+            served.offer();
+        }
+        table
     }
 
     /// What a client says of a table of this name.
@@ -244,7 +280,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         let mut new = self.new_table(&name, 8);
         new.definition.values = values;
-        drop(self.connect().create_table(new).expect("a new table"));
+        drop(self.create_as(new));
         StoredTable { subjects: Arc::clone(&self.subjects), client: self.connect(), name, kind: self.kind }
     }
 }

@@ -6,7 +6,7 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::FabricError;
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 
-use super::FabricUnderTest;
+use super::{FabricUnderTest, HasUrl};
 
 /// A directory of its own for one test's socket.
 #[derive(Debug)]
@@ -34,6 +34,12 @@ impl Shm {
 impl Drop for Shm {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl HasUrl for Shm {
+    fn url(&self) -> String {
+        format!("shm://{}", self.directory.join("socket").display())
     }
 }
 

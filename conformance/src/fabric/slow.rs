@@ -3,11 +3,17 @@
 
 use farsight_fabric::FabricError;
 
-use super::FabricUnderTest;
+use super::{FabricUnderTest, HasUrl};
 
 /// A subject that does a twentieth of the rounds.
 #[derive(Default)]
 pub struct Slow<F>(pub F);
+
+impl<F: HasUrl> HasUrl for Slow<F> {
+    fn url(&self) -> String {
+        self.0.url()
+    }
+}
 
 impl<F: FabricUnderTest> FabricUnderTest for Slow<F> {
     type Host = F::Host;

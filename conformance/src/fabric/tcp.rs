@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use farsight_fabric::FabricError;
 use farsight_fabric_tcp::{ConnectOptions, ListenError, ListenOptions, TcpConnection, TcpHost};
 
-use super::FabricUnderTest;
 use super::port::{listen_at_own, own_address};
+use super::{FabricUnderTest, HasUrl};
 
 /// A port of one test's own.
 #[derive(Debug)]
@@ -38,6 +38,12 @@ impl Tcp {
     /// Those of [`TcpConnection::connect`].
     pub fn connect_with(&self, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
         TcpConnection::connect(&self.0.to_string(), options)
+    }
+}
+
+impl HasUrl for Tcp {
+    fn url(&self) -> String {
+        format!("tcp://{}", self.0)
     }
 }
 

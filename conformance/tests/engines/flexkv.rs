@@ -114,6 +114,51 @@ mod byte_keys_over_simulated_cards {
     farsight_conformance::engine_suite!(@unordered start(), true);
 }
 
+/// Beside each store a compute node writes for all clients.
+mod served {
+    use super::*;
+
+    /// The suites below are of that compute node, too: what replaces a value is a call to it.
+    #[test]
+    fn replacements_go_through_it() {
+        use farsight::{Access, WriteOperation, WriteOutcome};
+        use farsight_conformance::engine::{
+            EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _,
+        };
+
+        let store = PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES).served(Shm::new());
+        let mut session = store.table(8).session(Access::OneSided);
+        let pairs: Vec<_> = (0..100).map(|key| (key, vec![7; 8])).collect();
+        session.write(WriteOperation::Put, &pairs);
+        let before = store.served_writes();
+        let outcomes = session.write(WriteOperation::Put, &pairs);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Replaced(_))), "{outcomes:?}");
+        assert_eq!(store.served_writes() - before, 100);
+    }
+
+    mod over_shared_memory {
+        use super::*;
+
+        farsight_conformance::engine_suite!(@unordered
+            PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES).served(Shm::new()), true);
+    }
+
+    mod blocks_over_tcp {
+        use super::*;
+
+        farsight_conformance::block_suite!(@unordered
+            PoolStore::flexkv([Slow::<Tcp>::default(), Slow::default()], TABLE_BYTES)
+                .served(Slow::default()));
+    }
+
+    mod replicated_byte_keys {
+        use super::*;
+
+        farsight_conformance::block_suite!(@unordered ByteKeys::of(
+            PoolStore::replicated([Shm::new(), Shm::new()], 2, TABLE_BYTES).served(Shm::new()), 100));
+    }
+}
+
 mod keys_of_one_hash {
     use farsight::{Access, WriteOperation, WriteOutcome};
     use farsight_base::prng::mix;
