@@ -54,6 +54,11 @@ pub trait FabricUnderTest {
         PARKED_MAX
     }
 
+    /// True if queues take memory of the server's process.
+    fn queues_take_memory(&self) -> bool {
+        true
+    }
+
     /// How many of so many pairs a test of an engine puts into a table, or asks for at once.
     fn pairs(&self, usual: usize) -> usize {
         usual
@@ -104,7 +109,8 @@ macro_rules! fabric_suite {
                 restart_is_another_epoch, other_format_is_refused_by_name, clients_are_counted,
                 fenced_client_is_cut_off, nothing_changes_after_a_fence,
                 nothing_changes_after_a_departure, fencing_nobody_succeeds,
-                wait_ends_in_time, wake_ends_the_servers_sleep, queues_of_a_process_have_one_clock;
+                wait_ends_in_time, queues_are_opened_within_their_memory,
+                wake_ends_the_servers_sleep, queues_of_a_process_have_one_clock;
             withdraw: verbs_of_a_withdrawn_region_say_so, what_was_posted_before_comes_or_fails_by_name,
                 nobody_attaches_what_is_withdrawn, detached_regions_are_unknown,
                 detaching_forgets_what_was_posted, withdrawals_race_reads, numbers_are_heard_by_all,

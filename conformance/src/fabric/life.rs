@@ -1,8 +1,9 @@
 //! Connecting, dying, restarting, fencing.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::Ordering;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Line};
 use farsight_fabric::{
     Connection, Departure, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort,
@@ -58,6 +59,55 @@ pub fn closing_ends_the_queues<F: FabricUnderTest>(subject: &F) {
     let started = Instant::now();
     while server.host().client_count() > 0 {
         assert!(started.elapsed() < NOTICE, "the server still counts a client that left");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A queue for which the server has no memory is refused by its words. What is closed makes room again.
+pub fn queues_are_opened_within_their_memory<F: FabricUnderTest>(subject: &F) {
+    const QUEUES: usize = 3;
+    if !subject.queues_take_memory() {
+        return;
+    }
+    let host = subject.listen(FORMAT);
+    // What is set aside holds the counter.
+    let (set_aside, held_most) = (Arc::new(()), Arc::new(AtomicU64::new(0)));
+    let (weak, held) = (Arc::downgrade(&set_aside), Arc::clone(&held_most));
+    host.limit_queues(Arc::new(move |held_bytes, bytes| {
+        assert!((1..64 << 20).contains(&bytes), "a queue takes {bytes} B");
+        // Relaxed: read behind a reply.
+        held.fetch_max(held_bytes, Ordering::Relaxed);
+        match weak.upgrade().filter(|set_aside| Arc::strong_count(set_aside) <= QUEUES + 2) {
+            Some(set_aside) => Ok(Box::new(set_aside)),
+            None => Err("the test has no memory left".to_owned()),
+        }
+    }));
+    let _server = Running::start(host, 1);
+    let connection = subject.connect(FORMAT).expect("a connection");
+    let mut queues: Vec<_> = Vec::new();
+    let refused = loop {
+        match connection.open_queue() {
+            Ok(mut queue) => {
+                assert_eq!(call(&mut queue, 0, b"hello"), b"hello");
+                queues.push(queue);
+                assert!(queues.len() <= QUEUES + 1, "each takes its part");
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(refused.contains("the test has no memory left"), "{refused}");
+    assert!(queues.len() >= QUEUES && held_most.load(Ordering::Relaxed) > 0, "{} queues", queues.len());
+    connection.check().expect("the client lives");
+    assert_eq!(call(&mut queues[0], 0, b"hello"), b"hello");
+    drop(queues.pop());
+    let started = Instant::now();
+    while let Err(error) = connection.open_queue() {
+        assert!(started.elapsed() < PATIENCE, "what was closed makes no room: {error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop((queues, connection));
+    while Arc::strong_count(&set_aside) > 1 {
+        assert!(started.elapsed() < PATIENCE, "what was set aside is kept");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

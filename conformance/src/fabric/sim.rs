@@ -37,4 +37,8 @@ impl<K: Kind> FabricUnderTest for SimNode<K> {
     fn connect(&self, format_version: u32) -> Result<SimConnection<K>, FabricError> {
         self.simulation.connect(&self.address, format_version)
     }
+
+    fn queues_take_memory(&self) -> bool {
+        false
+    }
 }

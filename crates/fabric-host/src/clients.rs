@@ -8,12 +8,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use farsight_base::ClientId;
-use farsight_fabric::{Departure, FabricError};
+use farsight_fabric::{Departure, FabricError, Reserved, SetAside};
 use rustix::event::epoll;
 
 use crate::{DisconnectQueue, DisconnectReason, Gated, Ports, lock, os};
@@ -73,6 +73,8 @@ pub struct Clients<S: Session, Q, D = ()> {
     pub disconnects: Arc<DisconnectQueue>,
     /// Where their queues are served.
     pub ports: Ports<Q, D>,
+    /// What limits the memory of their queues, if anything does.
+    set_aside: OnceLock<SetAside>,
     sessions: Mutex<Sessions<S>>,
 }
 
@@ -114,6 +116,7 @@ impl<S: Session, Q: Gated, D> Clients<S, Q, D> {
             epoll,
             disconnects: Arc::new(DisconnectQueue::new(wake)),
             ports: Ports::default(),
+            set_aside: OnceLock::new(),
             sessions: Mutex::new(sessions),
         })
     }
@@ -126,6 +129,20 @@ impl<S: Session, Q: Gated, D> Clients<S, Q, D> {
     /// Clients that are connected and have said hello.
     pub fn count(&self) -> usize {
         self.lock().by_id.values().filter(|session| session.is_client()).count()
+    }
+
+    /// Limits the memory of queues that are opened from now on. The first limit stays.
+    pub fn limit_queues(&self, set_aside: SetAside) {
+        let _ = self.set_aside.set(set_aside);
+    }
+
+    /// Memory of a queue of `bytes`, of a client that has so many `queues` of them.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn set_aside(&self, queues: usize, bytes: usize) -> Result<Option<Reserved>, String> {
+        let set_aside = self.set_aside.get();
+        set_aside.map(|set_aside| set_aside((queues * bytes) as u64, bytes as u64)).transpose()
     }
 
     /// Waits up to `timeout` for something to do: for what epoll tells of, a wake, a client that is leaving,

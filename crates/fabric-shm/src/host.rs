@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{Departure, FabricError, Host, Lingering, Region, RegionRights};
+use farsight_fabric::{Departure, FabricError, Host, Lingering, Region, RegionRights, SetAside};
 use farsight_fabric_host::{
     Clients, DisconnectReason, FENCE_TIMEOUT, FENCED, Gate, Handshake, Held, LISTENER_TOKEN, Quota,
     RegionTable, Session as _, TURN, fence_timed_out, lock,
@@ -266,10 +266,12 @@ impl ShmHost {
         let own = |session: &&Session| session.id == id || session.is_of(pid);
         let held: Held = sessions.by_id.values().filter(own).map(Session::held).sum();
         let room = self.quota.check_queue(HOLDER, held);
+        let room = room.and_then(|()| self.clients.set_aside(held.queues, ring::FILE_BYTES));
         let Some(session) = sessions.by_id.get_mut(&id) else { return Ok(()) };
-        if let Err(text) = room {
-            return session.tell(&FromServer::Failed { text });
-        }
+        let reserved = match room {
+            Ok(reserved) => reserved,
+            Err(text) => return session.tell(&FromServer::Failed { text }),
+        };
         let parts = memory::create("farsight-queue", ring::FILE_BYTES, RegionRights::ReadWrite, 4096)
             .and_then(|(file, mapping)| Ok((file, mapping, socket::wake_pair()?)));
         let (file, mapping, (own_end, client_end)) = match parts {
@@ -278,7 +280,12 @@ impl ShmHost {
         };
         let gate = Arc::new(Gate::default());
         let memory = SharedWords::new(Arc::new(mapping));
-        self.clients.ports.assign(ServerQueue::new(session.id, Arc::clone(&gate), &memory, own_end));
+        self.clients.ports.assign(ServerQueue::new(
+            session.id,
+            Arc::clone(&gate),
+            &memory,
+            (own_end, reserved),
+        ));
         session.gates.push(gate);
         let answer = FromServer::QueueOpened { file_bytes: ring::FILE_BYTES as u64 };
         let descriptors = [file.as_fd(), client_end.as_fd()];
@@ -406,6 +413,10 @@ impl Host for ShmHost {
             self.tell_news(session);
             Ok(())
         });
+    }
+
+    fn limit_queues(&self, set_aside: SetAside) {
+        self.clients.limit_queues(set_aside);
     }
 
     fn open(&self) -> Result<(), FabricError> {

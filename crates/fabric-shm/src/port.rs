@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::ClientId;
-use farsight_fabric::{Answer, CallHandler, Parked, Parking, ServerPort, Ticket};
+use farsight_fabric::{Answer, CallHandler, Parked, Parking, Reserved, ServerPort, Ticket};
 use farsight_fabric_host::{DisconnectQueue, DisconnectReason, Gate, Gated, PortHandle};
 use rustix::event::epoll;
 
@@ -47,6 +47,8 @@ pub(crate) struct ServerQueue {
     own_sleep: Sleeper,
     client_sleep: Sleeper,
     wakes: OwnedFd,
+    /// That of the rings.
+    _reserved: Option<Reserved>,
     token: u64,
     /// Times that replies were shown since the client was last looked after.
     unwoken: u32,
@@ -70,7 +72,13 @@ enum Visit {
 }
 
 impl ServerQueue {
-    pub(crate) fn new(client: ClientId, gate: Arc<Gate>, memory: &SharedWords, wakes: OwnedFd) -> Self {
+    /// A queue in `memory`, which was set aside if it is limited.
+    pub(crate) fn new(
+        client: ClientId,
+        gate: Arc<Gate>,
+        memory: &SharedWords,
+        (wakes, reserved): (OwnedFd, Option<Reserved>),
+    ) -> Self {
         Self {
             client,
             gate,
@@ -79,6 +87,7 @@ impl ServerQueue {
             own_sleep: Sleeper::server(memory.clone()),
             client_sleep: Sleeper::client(memory.clone()),
             wakes,
+            _reserved: reserved,
             token: WAKE_TOKEN,
             unwoken: 0,
             parking: Parking::default(),

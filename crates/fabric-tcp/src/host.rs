@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{Departure, FabricError, Host, Region, RegionRights};
+use farsight_fabric::{Departure, FabricError, Host, Region, RegionRights, SetAside};
 use farsight_fabric_host::{
     Clients, DisconnectReason, FENCE_TIMEOUT, Handshake, Held, LISTENER_TOKEN, Quota, TURN, lock, os,
 };
@@ -25,7 +25,7 @@ use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessag
 use crate::grants::Token;
 use crate::port::TcpPort;
 use crate::served_regions::ServedRegions;
-use crate::server_queue::ServerQueue;
+use crate::server_queue::{QUEUE_BYTES_MAX, ServerQueue};
 use crate::session::{Client, check_address, purpose};
 
 /// Descriptors of a client besides its queue pairs': the control connection's.
@@ -169,9 +169,10 @@ impl TcpHost {
         let (own, address) = (client.held(), client.address);
         let room = self.quota.check_queue("this client", own);
         let room = room.and_then(|()| check_address(self.quota, address, || held_at(sessions, address)));
-        if let Err(text) = room {
-            return Err((packets, DisconnectReason::Refused(text)));
-        }
+        let reserved = match room.and_then(|()| self.clients.set_aside(own.queues, QUEUE_BYTES_MAX)) {
+            Ok(reserved) => reserved,
+            Err(text) => return Err((packets, DisconnectReason::Refused(text))),
+        };
         let Some(client) = sessions.by_id.get_mut(&id) else { return Ok(()) };
         // From here on the port watches it.
         let _ = epoll::delete(&self.clients.epoll, packets.socket());
@@ -180,7 +181,7 @@ impl TcpHost {
         }
         // A client that does not wait for the answer to its hello is none of this fabric.
         let Some(stream) = packets.into_stream() else { return Ok(()) };
-        let queue = ServerQueue::new(id, Arc::clone(&client.grants), stream);
+        let queue = ServerQueue::new(id, Arc::clone(&client.grants), stream, reserved);
         client.queues.push(Arc::clone(&queue.handle));
         self.clients.ports.assign(queue);
         Ok(())
@@ -263,6 +264,10 @@ impl Host for TcpHost {
     /// Clients read it in the heading of whatever they are answered.
     fn notify(&self, notice: u64) {
         self.regions.notify(notice);
+    }
+
+    fn limit_queues(&self, set_aside: SetAside) {
+        self.clients.limit_queues(set_aside);
     }
 
     fn open(&self) -> Result<(), FabricError> {

@@ -138,7 +138,7 @@ pub fn batches(data: &[u8]) {
     }
     let expected = expected_headings(&input);
     let (stream, peer) = pair();
-    let mut queue = ServerQueue::new(ClientId(1), grants, stream);
+    let mut queue = ServerQueue::new(ClientId(1), grants, stream, None);
     give(&peer, &input);
     let (mut buffers, mut client, mut arrived) = (Buffers::new(), Stream::new(peer, None), Vec::new());
     let (mut buffer, mut parked) = (vec![0; 1 << 18], Parked::default());

@@ -13,7 +13,7 @@ use crate::frames::{Heading, lines_of_bytes};
 use farsight_fabric_net::Stream;
 
 /// Lines gathered before they are sent.
-const OUTPUT_LINES: usize = 4096;
+pub(crate) const OUTPUT_LINES: usize = 4096;
 /// Lines of the longest reply with its heading.
 pub(crate) const REPLY_LINES_MAX: usize = 1 + MESSAGE_BYTES_MAX / LINE_BYTES;
 

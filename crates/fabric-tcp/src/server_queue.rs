@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 
 use farsight_base::words::bytes_of;
 use farsight_base::{ClientId, LINE_BYTES};
-use farsight_fabric::{Answer, CallHandler, Parked, Parking};
+use farsight_fabric::{Answer, CallHandler, Parked, Parking, Reserved};
 use farsight_fabric_host::{Gate, Gated, lock, os};
 
 use crate::MESSAGE_BYTES_MAX;
 use crate::execute::{Cursor, Progress};
 use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, Heading, first_frame, lines_of_bytes};
 use crate::grants::Grants;
-use crate::output::{Output, REPLY_LINES_MAX};
+use crate::output::{OUTPUT_LINES, Output, REPLY_LINES_MAX};
 use farsight_fabric_net::{Received, Stream};
 
 /// Bytes taken from one queue before the next has its turn. Whatever a queue has left over from a visit, a
@@ -30,6 +30,9 @@ const SENT_LINES_MIN: usize = 512;
 const LONG_REQUEST_BYTES: usize = 1024;
 /// Bytes of replies that a queue's parked calls keep room for, the next call's among them.
 const PARKED_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
+/// Bytes that a queue may hold between two visits: input that is not executed, output that the client has not
+/// read, and replies behind that.
+pub(crate) const QUEUE_BYTES_MAX: usize = FRAME_BYTES_MAX + OUTPUT_LINES * LINE_BYTES + PARKED_BYTES_MAX;
 
 /// What the host keeps of a queue, to end it: its socket for as long as it is open. So a queue which has
 /// ended holds no descriptor, however long the host remembers it.
@@ -76,6 +79,8 @@ pub(crate) struct ServerQueue {
     pub(crate) handle: Arc<QueueHandle>,
     grants: Arc<Grants>,
     stream: Stream,
+    /// What it may hold.
+    _reserved: Option<Reserved>,
     /// What arrived and is not executed.
     input: Vec<u8>,
     /// What the client has not read.
@@ -157,13 +162,20 @@ impl Buffers {
 }
 
 impl ServerQueue {
-    pub(crate) fn new(client: ClientId, grants: Arc<Grants>, stream: Stream) -> Self {
+    /// A queue over `stream`, for which memory was set aside if it is limited.
+    pub(crate) fn new(
+        client: ClientId,
+        grants: Arc<Grants>,
+        stream: Stream,
+        reserved: Option<Reserved>,
+    ) -> Self {
         let handle = QueueHandle::new(Arc::clone(stream.socket()));
         Self {
             client,
             handle: Arc::new(handle),
             grants,
             stream,
+            _reserved: reserved,
             input: Vec::new(),
             unsent: Vec::new(),
             cursor: None,

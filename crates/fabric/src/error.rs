@@ -127,14 +127,16 @@ pub enum FabricError {
     },
     /// The process has as much memory as it may have.
     #[error(
-        "the memory limit of this node is {limit_bytes} B: it has {used_bytes} B and would need {wanted_bytes} B \
-         more. Drop tables, remove pairs, or start it with a higher limit"
+        "the memory limit of this node is {limit_bytes} B: it has {used_bytes} B, keeps {kept_bytes} B for other uses, and \
+         would need {wanted_bytes} B more. Drop tables, remove pairs, or start it with a higher limit"
     )]
     MemoryLimit {
         /// Bytes that the process may have.
         limit_bytes: u64,
         /// Bytes that it has.
         used_bytes: u64,
+        /// Bytes of those that it has not, which are for something else.
+        kept_bytes: u64,
         /// Bytes that it would need more.
         wanted_bytes: u64,
     },

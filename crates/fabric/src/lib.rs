@@ -65,4 +65,4 @@ pub use parked::{PARKED_MAX, Parked, Parking, Ticket};
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};
 pub use region_map::RegionMap;
-pub use server::{Answer, CallHandler, Departure, Host, Lingering, ServerPort};
+pub use server::{Answer, CallHandler, Departure, Host, Lingering, Reserved, ServerPort, SetAside};

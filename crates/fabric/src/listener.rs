@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farsight_base::{ClientId, Epoch, RegionId};
 
-use crate::{Departure, FabricError, Host, Region, RegionRights, ServerPort};
+use crate::{Departure, FabricError, Host, Region, RegionRights, ServerPort, SetAside};
 
 /// What a server asks of each fabric on which it listens: [`Host`], whatever its ports are. A server's first
 /// listener creates its regions, the others export them.
@@ -48,6 +48,9 @@ pub trait Listener: Send + Sync {
 
     /// As [`Host::notify`].
     fn notify(&self, notice: u64);
+
+    /// As [`Host::limit_queues`].
+    fn limit_queues(&self, set_aside: SetAside);
 
     /// As [`Host::open`].
     ///
@@ -133,6 +136,10 @@ impl<H: Host> Listener for H {
 
     fn notify(&self, notice: u64) {
         Host::notify(self, notice);
+    }
+
+    fn limit_queues(&self, set_aside: SetAside) {
+        Host::limit_queues(self, set_aside);
     }
 
     fn open(&self) -> Result<(), FabricError> {

@@ -1,5 +1,6 @@
 //! The server's side of a fabric.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,13 @@ pub struct Lingering {
     pub spared: Option<&'static str>,
 }
 
+/// Memory that was set aside. Dropped, it is free again.
+pub type Reserved = Box<dyn Any + Send + Sync>;
+
+/// Sets memory of a queue aside: bytes that its client has in queues, then bytes that this one takes. An
+/// error says why not.
+pub type SetAside = Arc<dyn Fn(u64, u64) -> Result<Reserved, String> + Send + Sync>;
+
 /// A node that owns regions and accepts clients.
 pub trait Host: Send + Sync {
     /// What a worker drains.
@@ -140,6 +148,12 @@ pub trait Host: Send + Sync {
     /// before changes nothing. A batch that a client begins a second later or after that sees it
     /// ([`QueuePair::notice`](crate::QueuePair::notice)).
     fn notify(&self, notice: u64);
+
+    /// From now on no queue is opened for whose memory `set_aside` has no room: the client is told why. Each
+    /// keeps what was set aside until its memory is free. Free where queues take no memory of this process.
+    fn limit_queues(&self, set_aside: SetAside) {
+        let _ = set_aside;
+    }
 
     /// Begins to accept clients, if it was told to wait with that. Until then they are refused by the system,
     /// at once, as where nobody listens. Free if it accepts them already.

@@ -160,9 +160,9 @@ pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngin
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_node::ShutdownError;
 pub use farsight_protocol::{
-    Ack, BlockSpaceStats, DataStats, ErrorCode, Expiry, HashIndexStats, KeyKind, ListenerStats, ModelStats,
-    NodeStats, Operand, POOL_NODES_MAX, PartStats, Proxy, RegionInfo, ServerError, SnapshotStats, Space,
-    SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats, ValueKind,
+    Ack, BlockSpaceStats, DataStats, ErrorCode, Expiry, HashIndexStats, KeyKind, ListenerStats, MemoryStats,
+    ModelStats, NodeStats, Operand, POOL_NODES_MAX, PartStats, Proxy, RegionInfo, ServerError, SnapshotStats,
+    Space, SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats, ValueKind,
     WriteOperation, WriteOutcome,
 };
 pub use key::{Key, KeyType};

@@ -210,8 +210,9 @@ impl ServerBuilder {
     }
 
     /// Bytes that the server's process may have, all together: leaves, trees, models and what clients have
-    /// open. A table that would grow beyond refuses what it would grow for. Without it nine tenths of what
-    /// the machine, or the process's control group, has left at the start.
+    /// open. A table that would grow beyond refuses what it would grow for. A session that would be opened
+    /// beyond is refused, but for a few that are always let in. Without it nine tenths of what the machine,
+    /// or the process's control group, has left at the start.
     pub fn memory_limit_bytes(mut self, bytes: u64) -> Self {
         self.options.memory_limit_bytes = Some(bytes);
         self

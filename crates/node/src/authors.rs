@@ -16,8 +16,8 @@
 //! A node with a log notes there what it knows, and a restart finds it ([`notes`]).
 //!
 //! Bounds: [`AUTHORS_MAX`] authors, of each as many calls as it may have unanswered, and
-//! [`REPLIES_BYTES_MAX`] of replies. Beyond, the authors that were quiet for longest are forgotten, all they
-//! had with them.
+//! [`REPLIES_BYTES_MAX`] of replies, or what a smaller memory limit leaves for them. Beyond, the authors that
+//! were quiet for longest are forgotten, all they had with them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, RandomState};
@@ -42,6 +42,8 @@ const FORGOTTEN_ONE_IN: usize = 16;
 /// The authors of one node's calls.
 pub(crate) struct Authors {
     known: Mutex<Known>,
+    /// Bytes of replies that are kept at most.
+    replies_bytes_max: usize,
     /// Their numbers are drawn from this, so that nobody else foresees them.
     secret: u64,
 }
@@ -117,10 +119,17 @@ impl Noting {
 }
 
 impl Authors {
-    /// None yet. Their numbers follow from `given` and the epoch, if it is given.
-    pub(crate) fn new(given: Option<u64>, epoch: Epoch) -> Self {
+    /// None yet, and of replies so many bytes at most, up to [`REPLIES_BYTES_MAX`]. Their numbers follow from
+    /// `given` and the epoch, if it is given.
+    pub(crate) fn new(given: Option<u64>, epoch: Epoch, replies_bytes_max: u64) -> Self {
         let secret = given.map_or_else(|| RandomState::new().hash_one(epoch), |given| of(given, epoch));
-        Self { known: Mutex::default(), secret }
+        let most = usize::try_from(replies_bytes_max).unwrap_or(usize::MAX);
+        Self { known: Mutex::default(), replies_bytes_max: most.min(REPLIES_BYTES_MAX), secret }
+    }
+
+    /// Bytes of replies that are kept.
+    pub(crate) fn replies_bytes(&self) -> u64 {
+        self.lock().replies_bytes as u64
     }
 
     /// A new author.
@@ -192,7 +201,7 @@ impl Authors {
         *replies_bytes -= outcome.bytes();
         *outcome = Outcome::Answered { reply: reply.into(), is_logged };
         *replies_bytes += reply.len();
-        if *replies_bytes > REPLIES_BYTES_MAX {
+        if *replies_bytes > self.replies_bytes_max {
             known.forget_quiet();
         }
     }

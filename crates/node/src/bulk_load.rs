@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_fabric::Reserved;
 use farsight_protocol::{ErrorCode, ServerError, ValueEntries, ValuePiece, WriteEntries, WriteEntry};
 
 use crate::table_name::TableName;
@@ -20,6 +21,15 @@ pub trait Loader: Send {
     /// # Errors
     /// [`ServerError`] naming the pair: a key that does not ascend, a value of another size, no room.
     fn push(&mut self, key: u64, value: &[u8]) -> Result<(), ServerError>;
+
+    /// Memory for a value of so many bytes that is gathered, until it is pushed.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NoMemory`].
+    fn set_aside(&self, value_bytes: u64) -> Result<Option<Reserved>, ServerError> {
+        let _ = value_bytes;
+        Ok(None)
+    }
 
     /// Makes all pairs visible at once; returns their number.
     ///
@@ -96,6 +106,7 @@ struct Gathered {
     key: u64,
     value_bytes: u32,
     value: Vec<u8>,
+    _reserved: Option<Reserved>,
 }
 
 impl<L> Default for Loading<L> {
@@ -190,7 +201,7 @@ impl<L: Loader> Load<L> {
     fn advance(mut self, piece: Piece<'_>) -> Result<(u64, Option<Self>), ServerError> {
         if let PieceEntries::Part(part) = piece.entries {
             self.gather(part)?;
-        } else if let Some(Gathered { key, value_bytes, value }) = &self.gathered {
+        } else if let Some(Gathered { key, value_bytes, value, .. }) = &self.gathered {
             let text = format!("expected a part of key {key} from byte {} of {value_bytes} on", value.len());
             return Err(ServerError::new(ErrorCode::BadLoad, text));
         }
@@ -214,8 +225,13 @@ impl<L: Loader> Load<L> {
     /// Takes a part of a value, and pushes the pair if that was the last.
     fn gather(&mut self, part: ValuePiece<'_>) -> Result<(), ServerError> {
         let ValuePiece { key, value_bytes, offset, piece, .. } = part;
-        let mut gathered =
-            self.gathered.take().unwrap_or_else(|| Gathered { key, value_bytes, value: Vec::new() });
+        let mut gathered = match self.gathered.take() {
+            Some(gathered) => gathered,
+            None => {
+                let reserved = self.loader.set_aside(value_bytes.into())?;
+                Gathered { key, value_bytes, value: Vec::new(), _reserved: reserved }
+            }
+        };
         let expected = (gathered.key, gathered.value_bytes, gathered.value.len());
         if expected != (key, value_bytes, offset as usize) {
             let text = format!(

@@ -140,8 +140,13 @@ struct Applied {
 }
 
 impl Durable {
-    /// Opens the directory, for this process alone, as a life of this epoch.
-    pub(crate) fn open(options: &DataOptions, epoch: Epoch) -> Result<Arc<Self>, StartError> {
+    /// Opens the directory, for this process alone, as a life of this epoch. So many bytes of requests wait
+    /// for its log at most.
+    pub(crate) fn open(
+        options: &DataOptions,
+        epoch: Epoch,
+        waiting_bytes_max: u64,
+    ) -> Result<Arc<Self>, StartError> {
         let store = Store::open(Arc::clone(&options.disk), epoch.0).map_err(StartError::Data)?;
         Ok(Arc::new(Self {
             ack: options.ack,
@@ -151,7 +156,7 @@ impl Durable {
             piece_bytes: options.piece_bytes,
             touched: Touched::default(),
             store: Mutex::new(store),
-            queue: Queue::default(),
+            queue: Queue::new(waiting_bytes_max),
             help: Help::default(),
             applied: Mutex::new(Applied { snapshots_at_bytes: options.snapshot_bytes, ..Applied::default() }),
             snapshot_signal: Signal::default(),

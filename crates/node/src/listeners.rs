@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use farsight_base::{ClientId, RegionId, serving};
-use farsight_fabric::{Departure, FabricError, Listener, Region, RegionRights};
+use farsight_fabric::{Departure, FabricError, Listener, Region, RegionRights, SetAside};
 use farsight_protocol::ListenerStats;
 
 use crate::{LISTENERS_MAX, StartError};
@@ -101,6 +101,11 @@ impl Listeners {
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
         self.0.iter().map(|listener| listener.message_bytes_max()).min().expect("a listener")
+    }
+
+    /// Limits the memory of the queues of all of them.
+    pub(crate) fn limit_queues(&self, set_aside: &SetAside) {
+        self.0.iter().for_each(|listener| listener.limit_queues(Arc::clone(set_aside)));
     }
 
     /// Lets all of them accept clients.

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use farsight_base::{ClientId, LeafNumber};
+use farsight_fabric::Reserved;
 use farsight_index_xstore::server::{Sighting, StagedReference, VersionedWrite};
 use farsight_protocol::{ErrorCode, ServerError, StagedWrite, WriteEntry};
 
@@ -160,6 +161,15 @@ pub trait VersionedLoad: Send {
     /// # Errors
     /// [`ServerError`] naming the pair.
     fn push(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), ServerError>;
+
+    /// Memory for a value of so many bytes that is gathered, until it is pushed.
+    ///
+    /// # Errors
+    /// [`ServerError`]: there is none.
+    fn set_aside(&self, value_bytes: u64) -> Result<Option<Reserved>, ServerError> {
+        let _ = value_bytes;
+        Ok(None)
+    }
 
     /// Makes all pairs visible at once.
     ///

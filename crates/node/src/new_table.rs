@@ -28,7 +28,7 @@ pub struct NewTable<'a> {
     place: &'a PoolPlace,
     listeners: &'a Listeners,
     options: &'a NodeOptions,
-    memory_limit: Option<&'a Arc<MemoryLimit>>,
+    memory: &'a Arc<MemoryLimit>,
     /// Regions that were made before their tables.
     prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
     /// Regions that were given to the table.
@@ -42,12 +42,12 @@ impl<'a> NewTable<'a> {
         id: TableId,
         place: &'a PoolPlace,
         listeners: &'a Listeners,
-        (options, memory_limit): (&'a NodeOptions, Option<&'a Arc<MemoryLimit>>),
+        (options, memory): (&'a NodeOptions, &'a Arc<MemoryLimit>),
         prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
     ) -> Self {
         let name = Arc::new(TableName::new(&layout.definition.name));
         let given = RefCell::default();
-        Self { layout, id, name, place, listeners, options, memory_limit, prepared, given }
+        Self { layout, id, name, place, listeners, options, memory, prepared, given }
     }
 
     /// Its number.
@@ -110,6 +110,11 @@ impl<'a> NewTable<'a> {
     #[must_use]
     pub fn unix_time(&self) -> Option<Arc<dyn UnixTime>> {
         self.values().expiry().map(|_| Arc::clone(&self.options.unix_time))
+    }
+
+    /// What limits the memory of the process.
+    pub(crate) fn memory(&self) -> &'a Arc<MemoryLimit> {
+        self.memory
     }
 
     /// How models are trained.
@@ -183,10 +188,7 @@ impl<'a> NewTable<'a> {
             ServerError::new(ErrorCode::OutOfResources, text)
         })?;
         self.given.borrow_mut().push(region.id());
-        Ok(match self.memory_limit {
-            Some(limit) => limit.of_region(region),
-            None => region,
-        })
+        Ok(self.memory.of_region(region))
     }
 
     /// Withdraws the regions that were given to a table of which nothing came.

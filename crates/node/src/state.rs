@@ -75,7 +75,15 @@ impl NodeState {
         let lease = options.lease(listeners.end_processes())?;
         // One epoch for all addresses, whichever a client came by.
         let epoch = listeners.get(0).epoch();
-        let durable = options.data.as_ref().map(|data| Durable::open(data, epoch)).transpose()?;
+        let memory = MemoryLimit::of_process(options.memory_limit_bytes);
+        let limited = Arc::clone(&memory);
+        listeners
+            .limit_queues(&(Arc::new(move |held_bytes, bytes| limited.of_queue(held_bytes, bytes)) as _));
+        let durable = options
+            .data
+            .as_ref()
+            .map(|data| Durable::open(data, epoch, memory.bounded_bytes()))
+            .transpose()?;
         // In pools it is one node in all of its lives.
         let own = durable.as_ref().map_or(epoch, |durable| durable.origin());
         let mut options = options.clone();
@@ -88,9 +96,9 @@ impl NodeState {
         }
         Ok(Arc::new(Self {
             listeners,
-            tables: Tables::new(own, options, durable.clone()),
+            tables: Tables::new(own, options, Arc::clone(&memory), durable.clone()),
             durable,
-            authors: Arc::new(Authors::new(author_secret, epoch)),
+            authors: Arc::new(Authors::new(author_secret, epoch, memory.bounded_bytes())),
             failure: Arc::default(),
             background: Signal::default(),
             own_pool: Arc::default(),
@@ -158,7 +166,7 @@ impl NodeState {
     /// The node's statistics at `now`.
     pub(crate) fn stats_without_tables(&self, now: MonotonicNs) -> NodeStats {
         let listeners = self.listeners.stats();
-        let limit = self.tables.memory_limit();
+        let memory = self.tables.memory();
         let lost = self.pool_view().lost;
         let compute_nodes = self.compute_nodes();
         NodeStats {
@@ -166,8 +174,9 @@ impl NodeState {
             process_id: std::process::id(),
             uptime_s: now.since(self.started).as_secs_f64(),
             cpu_s: process::cpu_s(),
-            memory_bytes: limit.map_or_else(process::memory_bytes, |limit| Some(limit.used_bytes())),
-            memory_limit_bytes: limit.map(MemoryLimit::bytes),
+            memory_bytes: memory.bytes().map_or_else(process::memory_bytes, |_| Some(memory.used_bytes())),
+            memory_limit_bytes: memory.bytes(),
+            memory: memory.stats(self.authors.replies_bytes()),
             clients: listeners.iter().map(|listener| listener.clients).sum(),
             listeners,
             // Relaxed: statistics.

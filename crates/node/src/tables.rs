@@ -60,7 +60,7 @@ pub(crate) struct Tables {
     /// Regions that were made before their tables.
     prepared: Mutex<VecDeque<Arc<dyn Region>>>,
     options: NodeOptions,
-    memory_limit: Option<Arc<MemoryLimit>>,
+    memory: Arc<MemoryLimit>,
     /// What keeps them on a disk, if anything does.
     durable: Option<Arc<Durable>>,
 }
@@ -82,8 +82,12 @@ struct Catalogue {
 
 impl Tables {
     /// No tables; those to come are made as `options` say.
-    pub(crate) fn new(epoch: Epoch, options: NodeOptions, durable: Option<Arc<Durable>>) -> Self {
-        let memory_limit = options.memory_limit_bytes.map(MemoryLimit::of_process);
+    pub(crate) fn new(
+        epoch: Epoch,
+        options: NodeOptions,
+        memory: Arc<MemoryLimit>,
+        durable: Option<Arc<Durable>>,
+    ) -> Self {
         let catalogue = durable.as_ref().map_or_else(Catalogue::default, |durable| Catalogue {
             next_id: durable.next_table(),
             dropped: durable.dropped(),
@@ -101,24 +105,22 @@ impl Tables {
             changing: Mutex::default(),
             prepared: Mutex::default(),
             options,
-            memory_limit,
+            memory,
             durable,
         }
     }
 
     /// Makes the region of an XStore table to come: the next one without a region gets it.
     pub(crate) fn prepare(&self, listeners: &Listeners) -> Result<Arc<dyn Region>, FabricError> {
-        let mut region = listeners.create_growing_region(self.options.table_memory_bytes)?;
-        if let Some(limit) = &self.memory_limit {
-            region = limit.of_region(region);
-        }
+        let region = listeners.create_growing_region(self.options.table_memory_bytes)?;
+        let region = self.memory.of_region(region);
         lock(&self.prepared).push_back(Arc::clone(&region));
         Ok(region)
     }
 
-    /// What limits the memory of the process, if anything does.
-    pub(crate) fn memory_limit(&self) -> Option<&MemoryLimit> {
-        self.memory_limit.as_deref()
+    /// What limits the memory of the process.
+    pub(crate) fn memory(&self) -> &MemoryLimit {
+        &self.memory
     }
 
     /// The clock by which pairs end.
@@ -271,7 +273,7 @@ impl Tables {
         kept: impl FnOnce(&TableLayout, &PoolPlace) -> Result<(), ServerError>,
     ) -> Result<Arc<Table>, ServerError> {
         let is_coordinator = place.index == 0;
-        let options = (&self.options, self.memory_limit.as_ref());
+        let options = (&self.options, &self.memory);
         let new = NewTable::new(&layout, id, &place, listeners, options, &self.prepared);
         let hosted = (hosting.host)(&new).and_then(|hosted| {
             if self.durable.is_some() && hosted.logged().is_none() {

@@ -29,6 +29,7 @@ use farsight_protocol::{
 use crate::bulk_load::Loading;
 use crate::engine::{BackgroundWork, Call, Executed, HostedStats, HostedTable};
 use crate::logged::LoggedTable;
+use crate::memory_limit::MemoryLimit;
 use crate::new_table::NewTable;
 use crate::scrub::Checked;
 use crate::table_name::TableName;
@@ -46,6 +47,7 @@ pub(crate) struct Part<F: LeafFormat = XStoreLeaf> {
     /// Where values stand whose references the leaves hold.
     blocks: Option<Arc<BlockSpace>>,
     models: Arc<ModelStore>,
+    memory: Arc<MemoryLimit>,
     train_options: TrainOptions,
     /// Counts the occasions to train; the newest of them that has been dealt with is `training_done`.
     training_wanted: AtomicU64,
@@ -88,6 +90,7 @@ impl<F: LeafFormat> Part<F> {
             loading: Loading::default(),
             blocks,
             models,
+            memory: Arc::clone(new.memory()),
             train_options: new.train_options(),
             training_wanted: AtomicU64::new(1),
             training_done: AtomicU64::new(0),

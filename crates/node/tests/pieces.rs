@@ -298,6 +298,31 @@ fn a_client_has_a_bounded_number_of_values_under_way() {
     assert_eq!(talk.live_bytes(), before);
 }
 
+/// What a client has under way counts whatever tables it is of: more tables give it no more memory.
+#[test]
+fn a_clients_values_under_way_are_bounded_over_all_tables() {
+    let mut talk = Talk::start(None);
+    let values = ValueKind::blocks(LIMIT_BYTES);
+    let tables = [talk.table.clone(), talk.node.create(TableDefinition { values, ..definition("u", 8) })];
+    let value = vec![7; PIECE_BYTES + 8];
+    for turn in 0..256 {
+        talk.table = tables[turn % 2].clone();
+        talk.stage_first(1, &value, 1);
+    }
+    for table in tables {
+        talk.table = table;
+        let piece = &value[..PIECE_BYTES];
+        let one_more = ValuePiece { number: 0, key: 1, value_bytes: value.len() as u32, offset: 0, piece };
+        let refused = talk.stage(one_more).expect_err("too many");
+        assert_eq!(refused.code, ErrorCode::OutOfResources);
+        assert!(refused.text.contains("has 256 values"), "{}", refused.text);
+    }
+    // One that is let go makes room.
+    let number = talk.number;
+    talk.call(|frame, table| Request::let_go(frame, table.id, number)).expect("an answer");
+    talk.stage_first(1, &value, 1);
+}
+
 /// Long values among short ones, written, replaced and swapped, are found by a restart.
 fn long_values_come_back() {
     let disk = SimulatedDisk::default();

@@ -61,7 +61,7 @@ pub use reply::{
 pub use request::{REPLACE_BYTES, Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use staged::{PIECE_HEAD_BYTES, StagedWrite, ValuePiece};
 pub use stats::{
-    BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, ModelStats, NodeStats, PartStats,
+    BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, MemoryStats, ModelStats, NodeStats, PartStats,
     SnapshotStats, SpaceStats, TableStats, TreeStats,
 };
 pub use taking_in::{Begun, Closed, TAKEN_BYTES_MAX, TAKEN_PIECES_MAX, TakeIn, TakenPiece};

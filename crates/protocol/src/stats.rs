@@ -19,6 +19,8 @@ pub struct NodeStats {
     pub memory_bytes: Option<u64>,
     /// Bytes that its process may have: beyond, tables do not grow.
     pub memory_limit_bytes: Option<u64>,
+    /// What is known of that by parts. The rest is the program, trees, models and buffers.
+    pub memory: MemoryStats,
     /// Clients connected now.
     pub clients: u64,
     /// Where it listens; the first has made the regions.
@@ -41,6 +43,19 @@ pub struct NodeStats {
     pub lost: LostNodes,
     /// One entry a table.
     pub tables: Vec<TableStats>,
+}
+
+/// Parts of a node's memory, in bytes that they may have: at least what they take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryStats {
+    /// Regions of tables.
+    pub regions_bytes: u64,
+    /// Queues of clients that are connected.
+    pub queues_bytes: u64,
+    /// Values on their way that lie in no region: those that go in pieces, and those that bulk loads gather.
+    pub values_bytes: u64,
+    /// Replies that are kept for calls which may be repeated.
+    pub replies_bytes: u64,
 }
 
 /// What a node says of its directory of data.

@@ -100,8 +100,8 @@ pub(crate) struct Settings {
     /// Most memory a table takes, as in 512M or 4G [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
-    /// Most memory that the whole process takes: what a table would grow for beyond is refused [default: nine
-    /// tenths of what the machine, or its control group, has left]
+    /// Most memory that the whole process takes, also for sessions: what would grow beyond is refused
+    /// [default: nine tenths of what the machine, or its control group, has left]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory_limit: Option<u64>,
 }

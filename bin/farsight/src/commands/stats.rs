@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use farsight::{BlockSpaceStats, ModelStats, NodeStats, PartStats, SnapshotStats, TableStats};
+use farsight::{BlockSpaceStats, MemoryStats, ModelStats, NodeStats, PartStats, SnapshotStats, TableStats};
 use indicatif::HumanCount;
 
 use crate::connection::Connection;
@@ -134,7 +134,14 @@ fn node_text(url: &str, node: &NodeStats) -> comfy_table::Table {
 fn memory_text(node: &NodeStats) -> String {
     let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), size::text);
     let limit = node.memory_limit_bytes.map(|limit| format!(" of at most {}", bytes(Some(limit))));
-    format!("{}{}", bytes(node.memory_bytes), limit.unwrap_or_default())
+    let MemoryStats { regions_bytes, queues_bytes, values_bytes, replies_bytes } = node.memory;
+    let [regions, queues, values, replies] =
+        [regions_bytes, queues_bytes, values_bytes, replies_bytes].map(size::text);
+    format!(
+        "{}{}\ntables up to {regions}, clients' queues up to {queues}, values on their way {values}, replies kept {replies}",
+        bytes(node.memory_bytes),
+        limit.unwrap_or_default()
+    )
 }
 
 /// What it keeps on a disk.

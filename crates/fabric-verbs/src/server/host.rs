@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{Departure, FabricError, Host, Region, RegionRights};
+use farsight_fabric::{Departure, FabricError, Host, Region, RegionRights, SetAside};
 use farsight_fabric_host::{
     Clients, DisconnectReason, FENCE_TIMEOUT, Handshake, LISTENER_TOKEN, RegionTable, TURN, lock, os,
 };
 use farsight_fabric_net::{Admission, AdmissionOptions, Newcomer, Tls, Waiting};
 
 use super::port::{PortShared, VerbsPort};
-use super::queue::{RECEIVES, Receives, ServerQueue};
+use super::queue::{QUEUE_BYTES, RECEIVE_BYTES, RECEIVES, Receives, ServerQueue};
 use super::region::OwnRegion;
 use super::session::{Asked, Session, check_hello};
 use super::tenants::{Offer, Tenants};
@@ -310,6 +310,14 @@ impl VerbsHost {
         port: &PortShared,
     ) -> Result<(u64, Endpoint), FabricError> {
         const WHAT: &str = "opening a queue";
+        let set_aside = |queues, bytes| {
+            self.clients.set_aside(queues, bytes).map_err(|text| FabricError::System {
+                what: WHAT.to_owned(),
+                source_text: text,
+                remedy: "It is the server's memory".to_owned(),
+            })
+        };
+        let reserved = set_aside(session.queues.len(), QUEUE_BYTES)?;
         let domain = Arc::clone(&session.tenant.domain);
         let random = || match os::random() {
             Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
@@ -317,7 +325,7 @@ impl VerbsHost {
         };
         let receives = match &session.receives {
             Some(receives) => Arc::clone(receives),
-            None => Receives::new(&domain, session.id)?,
+            None => Receives::new(&domain, session.id, set_aside(0, RECEIVE_BYTES)?)?,
         };
         session.receives = Some(Arc::clone(&receives));
         let shape = PairShape {
@@ -329,7 +337,7 @@ impl VerbsHost {
         };
         let pair = RcPair::new(&domain, &port.device, shape, random()? as u32)?;
         let endpoint = pair.endpoint();
-        let queue = Arc::new(ServerQueue::new(&domain, pair, random()?, receives)?);
+        let queue = Arc::new(ServerQueue::new(&domain, pair, random()?, (receives, reserved))?);
         session.queues.push(Arc::clone(&queue));
         let number = queue.number;
         // The port knows it before the first request can come.
@@ -441,6 +449,10 @@ impl Host for VerbsHost {
 
     fn notify(&self, notice: u64) {
         self.clients.notify(notice, |session| session.tell(&FromServer::Notice { number: notice }));
+    }
+
+    fn limit_queues(&self, set_aside: SetAside) {
+        self.clients.limit_queues(set_aside);
     }
 
     fn open(&self) -> Result<(), FabricError> {

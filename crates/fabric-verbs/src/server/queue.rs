@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use farsight_base::ClientId;
-use farsight_fabric::FabricError;
+use farsight_fabric::{FabricError, Reserved};
 use farsight_fabric_host::{Gate, Gated, lock, os};
 
 use crate::CALLS_MAX;
@@ -19,6 +19,10 @@ use crate::ibv::pair::{RcPair, SharedReceives};
 /// Requests of one client that the server's card takes before a worker does. A client with more queues than
 /// these serve at once waits for its own.
 pub(super) const RECEIVES: usize = 4 * CALLS_MAX;
+/// Bytes of a client's receives.
+pub(super) const RECEIVE_BYTES: usize = RECEIVES * FRAME_BYTES;
+/// Bytes of a queue: its replies'.
+pub(super) const QUEUE_BYTES: usize = CALLS_MAX * FRAME_BYTES;
 /// Marks the completion of a reply.
 const REPLY: u64 = 1 << 63;
 /// Bits that tell queues, or clients, of one completion queue apart.
@@ -30,13 +34,20 @@ pub(super) struct Receives {
     // Before the memory: it is dropped first.
     pub(super) shared: Arc<SharedReceives>,
     memory: Registered,
+    _reserved: Option<Reserved>,
     client: ClientId,
 }
 
 impl Receives {
-    pub(super) fn new(domain: &Arc<ProtectionDomain>, client: ClientId) -> Result<Arc<Self>, FabricError> {
+    /// Those of a client, in memory that was set aside if it is limited.
+    pub(super) fn new(
+        domain: &Arc<ProtectionDomain>,
+        client: ClientId,
+        reserved: Option<Reserved>,
+    ) -> Result<Arc<Self>, FabricError> {
         let shared = SharedReceives::new(domain, RECEIVES as u32)?;
-        let receives = Self { shared, memory: Registered::private(domain, RECEIVES * FRAME_BYTES)?, client };
+        let memory = Registered::private(domain, RECEIVE_BYTES)?;
+        let receives = Self { shared, memory, _reserved: reserved, client };
         for place in 0..RECEIVES {
             let failed = |error| os::system_error("posting a receive", &error, "A bug");
             receives.post(place).map_err(failed)?;
@@ -89,6 +100,8 @@ pub(crate) struct ServerQueue {
     pub(super) number: u64,
     pub(super) receives: Arc<Receives>,
     replies: Registered,
+    /// That of the replies.
+    _reserved: Option<Reserved>,
     pub(super) gate: Gate,
 }
 
@@ -103,7 +116,7 @@ impl ServerQueue {
         domain: &Arc<ProtectionDomain>,
         pair: RcPair,
         number: u64,
-        receives: Arc<Receives>,
+        (receives, reserved): (Arc<Receives>, Option<Reserved>),
     ) -> Result<Self, FabricError> {
         Ok(Self {
             pair_number: pair.endpoint().number,
@@ -111,7 +124,8 @@ impl ServerQueue {
             client: receives.client,
             number,
             receives,
-            replies: Registered::private(domain, CALLS_MAX * FRAME_BYTES)?,
+            replies: Registered::private(domain, QUEUE_BYTES)?,
+            _reserved: reserved,
             gate: Gate::default(),
         })
     }

@@ -17,7 +17,7 @@
 use farsight_durability::{FrameWriter, Note, NotedReply};
 use farsight_protocol::{AuthorId, CALLS_UNANSWERED_MAX, CallId};
 
-use super::{AUTHORS_MAX, Author, Authors, Known, Outcome, REPLIES_BYTES_MAX};
+use super::{AUTHORS_MAX, Author, Authors, Known, Outcome};
 
 impl Authors {
     /// Appends notes of all authors, and of their calls that are answered. What was noted before counts no
@@ -84,7 +84,7 @@ impl Authors {
             }
             Note::Call { author, sequence, unanswered, reply } => {
                 known.take_call(AuthorId(author), sequence, unanswered, &reply.to_vec());
-                if known.replies_bytes > REPLIES_BYTES_MAX {
+                if known.replies_bytes > self.replies_bytes_max {
                     known.forget_quiet();
                 }
             }

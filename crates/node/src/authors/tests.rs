@@ -21,7 +21,7 @@ fn run(authors: &Arc<Authors>, id: CallId) -> Result<Option<Box<[u8]>>, ErrorCod
 
 #[test]
 fn a_repeated_call_gets_the_answer_of_the_first() {
-    let authors = Arc::new(Authors::new(None, Epoch(1)));
+    let authors = Arc::new(Authors::new(None, Epoch(1), u64::MAX));
     let author = authors.add();
     assert_eq!(run(&authors, call(author, 1)), Ok(None));
     let again = CallId { connection: 1, ..call(author, 1) };
@@ -34,7 +34,7 @@ fn a_repeated_call_gets_the_answer_of_the_first() {
 
 #[test]
 fn a_call_that_is_being_executed_is_asked_for_again() {
-    let authors = Arc::new(Authors::new(None, Epoch(1)));
+    let authors = Arc::new(Authors::new(None, Epoch(1), u64::MAX));
     let author = authors.add();
     let Ok(Begun::First(noting)) = authors.begin(call(author, 1)) else { panic!("it is new") };
     assert_eq!(run(&authors, call(author, 1)), Err(ErrorCode::Executing));
@@ -44,7 +44,7 @@ fn a_call_that_is_being_executed_is_asked_for_again() {
 
 #[test]
 fn no_author_has_more_calls_than_it_may() {
-    let authors = Arc::new(Authors::new(None, Epoch(1)));
+    let authors = Arc::new(Authors::new(None, Epoch(1), u64::MAX));
     let author = authors.add();
     let unanswered = |sequence| CallId { unanswered: sequence as u16, ..call(author, sequence) };
     let most = CALLS_UNANSWERED_MAX as u64;
@@ -56,7 +56,7 @@ fn no_author_has_more_calls_than_it_may() {
 
 #[test]
 fn quiet_authors_are_forgotten_first() {
-    let authors = Arc::new(Authors::new(None, Epoch(1)));
+    let authors = Arc::new(Authors::new(None, Epoch(1), u64::MAX));
     let all: Vec<AuthorId> = (0..AUTHORS_MAX).map(|_| authors.add()).collect();
     assert!(all.iter().rev().all(|author| run(&authors, call(*author, 1)) == Ok(None)));
     let newcomer = authors.add();
@@ -67,13 +67,18 @@ fn quiet_authors_are_forgotten_first() {
 
 #[test]
 fn replies_are_kept_within_their_bound() {
-    let authors = Arc::new(Authors::new(None, Epoch(1)));
-    let reply = vec![0; REPLIES_BYTES_MAX / 8];
+    replies_are_kept_within(REPLIES_BYTES_MAX, u64::MAX);
+    replies_are_kept_within(1 << 20, 1 << 20);
+}
+
+fn replies_are_kept_within(most: usize, given: u64) {
+    let authors = Arc::new(Authors::new(None, Epoch(1), given));
+    let reply = vec![0; most / 8];
     for _ in 0..3 * FORGOTTEN_ONE_IN {
         let author = authors.add();
         let Ok(Begun::First(noting)) = authors.begin(call(author, 1)) else { panic!("it is new") };
         noting.note(&reply);
-        assert!(authors.lock().replies_bytes <= REPLIES_BYTES_MAX);
+        assert!(authors.lock().replies_bytes <= most);
     }
     let known = authors.lock();
     let outcomes = known.authors.values().flat_map(|author| &author.calls);
@@ -163,7 +168,7 @@ impl Caller {
 /// Calls of some authors, whose copies come in any order that connections allow.
 fn send_copies() {
     let mut random = SplitMix64::fresh();
-    let authors = Arc::new(Authors::new(None, Epoch(1)));
+    let authors = Arc::new(Authors::new(None, Epoch(1), u64::MAX));
     for _ in 0..200 {
         let mut author = Caller::new(&authors);
         for _ in 0..200 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use farsight_durability::SnapshotWriter;
+use farsight_fabric::Reserved;
 use farsight_protocol::{ErrorCode, ServerError};
 
 use super::{Durable, refused};
@@ -40,6 +41,10 @@ impl Loader for LoggedLoad {
         self.load.push(key, self.version, value)?;
         let take_number = || self.durable.store().take_snapshot_number();
         self.snapshot.push(take_number, self.version, key, value).map_err(|error| refused(&error))
+    }
+
+    fn set_aside(&self, value_bytes: u64) -> Result<Option<Reserved>, ServerError> {
+        self.load.set_aside(value_bytes)
     }
 
     /// The table is empty, and what the log says of it so far is that. So the pairs are a snapshot of it at

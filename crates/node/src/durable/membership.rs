@@ -168,7 +168,7 @@ mod tests {
     use crate::DataOptions;
 
     fn begin(disk: &SimulatedDisk, epoch: u64) -> Arc<Durable> {
-        Durable::open(&DataOptions::new(Arc::new(disk.clone())), Epoch(epoch)).expect("a directory")
+        Durable::open(&DataOptions::new(Arc::new(disk.clone())), Epoch(epoch), u64::MAX).expect("a directory")
     }
 
     #[test]

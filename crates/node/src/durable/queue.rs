@@ -1,8 +1,8 @@
 //! What waits for the sequencer: calls that write, and what goes with them.
 //!
 //! Invariant: work is handed over in the order in which it came. Calls wait only while they have
-//! [`WAITING_MAX`] bytes together at most, and a request of each worker more. Others are refused, and change
-//! nothing.
+//! [`WAITING_MAX`] bytes together at most, or what a smaller memory limit leaves for them, and a request of
+//! each worker more. Others are refused, and change nothing.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -59,9 +59,10 @@ pub(super) struct WaitingCall {
 }
 
 /// The queue.
-#[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
+    /// Bytes of requests that wait at most.
+    bytes_max: usize,
     signal: Signal,
 }
 
@@ -74,14 +75,20 @@ struct Waiting {
 }
 
 impl Queue {
+    /// An empty queue of so many bytes at most, up to [`WAITING_MAX`].
+    pub(super) fn new(bytes_max: u64) -> Self {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(WAITING_MAX);
+        Self { waiting: Mutex::default(), bytes_max, signal: Signal::default() }
+    }
+
     /// Refuses a request of so many bytes if too many wait.
     pub(super) fn check_room(&self, bytes: usize) -> Result<(), ServerError> {
-        let waiting = self.waiting_bytes();
-        if waiting + bytes <= WAITING_MAX {
+        let (waiting, most) = (self.waiting_bytes(), self.bytes_max);
+        if waiting == 0 || waiting + bytes <= most {
             return Ok(());
         }
         let text = format!(
-            "{waiting} B of writes wait for the disk, at most {WAITING_MAX} B do: it does not follow. Try again later"
+            "{waiting} B of writes wait for the disk, at most {most} B do: it does not follow. Try again later"
         );
         Err(ServerError::new(ErrorCode::OutOfResources, text))
     }

@@ -13,7 +13,7 @@ use farsight_index_xstore::server::{BlockRoom, BlockTree, DraftWrite, StagedRefe
 use farsight_protocol::{ErrorCode, ReplyWriter, ServerError, StagedWrite, ValuePiece};
 
 use super::block_part::{BlockPart, sent};
-use super::in_pieces::{Going, UnderWay};
+use super::in_pieces::{Coming, Going, UnderWay};
 use crate::BackgroundState;
 use crate::engine::{BackgroundWork, Call, Executed};
 #[cfg(injected)]
@@ -32,18 +32,18 @@ impl BlockPart {
         let ValuePiece { number, key, value_bytes, offset, piece } = piece;
         let (value_bytes, offset) = (value_bytes as usize, offset as usize);
         let (client, name) = (call.client, &self.part.name);
-        let mut staged = if offset == 0 {
+        let Coming { mut staged, share } = if offset == 0 {
             // What was under this number is needed no more.
             self.let_go(client, number);
-            self.in_pieces.check_room(name, client, value_bytes)?;
+            let share = self.part.memory.of_value(client, value_bytes as u64)?;
             let begun = self.with_writer(|writer| StagedValue::begin(writer, key, value_bytes));
-            begun.map_err(|error| self.refused_block(&error))?
+            Coming { staged: begun.map_err(|error| self.refused_block(&error))?, share }
         } else {
             self.in_pieces.take_coming(name, client, number)?
         };
         let expected = (staged.key(), staged.value_bytes(), staged.written_bytes());
         if expected != (key, value_bytes, offset) {
-            self.give_back(UnderWay::Coming(staged));
+            self.give_back(UnderWay::Coming(Coming { staged, share }));
             let text = format!(
                 "table {name:?}: expected a piece of key {} of {} B from byte {} on, got one of key {key} of \
                  {value_bytes} B from byte {offset} on",
@@ -53,7 +53,7 @@ impl BlockPart {
         }
         staged.append(self.tree.space(), piece);
         call.answer.set(1, staged.written_bytes() as u64);
-        self.in_pieces.put(client, number, UnderWay::Coming(staged));
+        self.in_pieces.put(client, number, UnderWay::Coming(Coming { staged, share }));
         // It looks when the value was heard of.
         Ok(Executed { operations: 0, wakes_background: offset == 0 })
     }
@@ -65,13 +65,13 @@ impl BlockPart {
         write: &StagedWrite,
     ) -> Result<(StagedReference, usize), ServerError> {
         let name = &self.part.name;
-        let staged = self.in_pieces.take_coming(name, client, write.number)?;
+        let Coming { staged, share } = self.in_pieces.take_coming(name, client, write.number)?;
         let got = (staged.key(), staged.written_bytes(), staged.checksum());
         let value_bytes = staged.value_bytes();
         if got == (write.key, value_bytes, write.checksum) {
             return Ok((staged.end(self.tree.space()), value_bytes));
         }
-        self.give_back(UnderWay::Coming(staged));
+        self.give_back(UnderWay::Coming(Coming { staged, share }));
         let text = format!(
             "table {name:?}: expected a value of key {} of {value_bytes} B, checksum {:#x}, got one of key {} of {} B, \
              checksum {:#x}",
@@ -123,8 +123,8 @@ impl BlockPart {
                 call.answer.set(1, 0);
                 return Ok(Executed::operations(1));
             };
-            self.in_pieces.check_room(name, client, value.len())?;
-            Going { key, version, value: value.to_vec() }
+            let share = self.part.memory.of_copy(client, value.len() as u64)?;
+            Going { key, version, value: value.to_vec(), _share: share }
         } else {
             self.in_pieces.take_going(name, client, number)?
         };
@@ -170,7 +170,9 @@ impl BlockPart {
 
     fn give_back(&self, value: UnderWay) {
         match value {
-            UnderWay::Coming(staged) => self.with_writer(|writer| staged.give_back(writer)),
+            UnderWay::Coming(Coming { staged, share: _ }) => {
+                self.with_writer(|writer| staged.give_back(writer));
+            }
             UnderWay::Going(_) => {}
         }
     }

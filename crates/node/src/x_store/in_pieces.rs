@@ -1,8 +1,8 @@
 //! Values on their way between a table and its clients, piece by piece.
 //!
 //! Invariant: each belongs to one client, under a number that the client chose, and to nobody else. What a
-//! client has is bounded ([`VALUES_MAX`], [`BYTES_MAX`]). It is given back when its client ends, and when
-//! nothing was heard of it for [`SILENCE_MAX`].
+//! client has of all tables is bounded, and each value keeps its share of that ([`ValueShare`]). It is given
+//! back when its client ends, and when nothing was heard of it for [`SILENCE_MAX`].
 //!
 //! Protocol: a call takes the value out of the list, works on it, and puts it back. So no two calls work on
 //! one value, and the pass of the background finds none that is worked on.
@@ -16,21 +16,24 @@ use farsight_base::clock::MonotonicNs;
 use farsight_index_xstore::server::StagedValue;
 use farsight_protocol::{ErrorCode, ServerError};
 
+use crate::memory_limit::ValueShare;
 use crate::table_name::TableName;
 
-/// Values of one client under way at most. Each call that begins one at the same time may be one more.
-const VALUES_MAX: usize = 256;
-/// Bytes of them at most.
-const BYTES_MAX: usize = 1 << 30;
 /// How long a value stays of which nothing is heard, or a little longer.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A value under way.
 pub(super) enum UnderWay {
     /// From its client: a draft in the table's blocks.
-    Coming(StagedValue),
+    Coming(Coming),
     /// To its client: a copy.
     Going(Going),
+}
+
+/// A value that comes in pieces.
+pub(super) struct Coming {
+    pub(super) staged: StagedValue,
+    pub(super) share: ValueShare,
 }
 
 /// A value that is sent in pieces.
@@ -38,15 +41,7 @@ pub(super) struct Going {
     pub(super) key: u64,
     pub(super) version: u64,
     pub(super) value: Vec<u8>,
-}
-
-impl UnderWay {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Coming(staged) => staged.value_bytes(),
-            Self::Going(going) => going.value.len(),
-        }
-    }
+    pub(super) _share: ValueShare,
 }
 
 /// The values of one table.
@@ -62,26 +57,6 @@ struct Kept {
 }
 
 impl InPieces {
-    /// Refuses one more value of so many bytes to a client that has too many.
-    pub(super) fn check_room(
-        &self,
-        table: &TableName,
-        client: ClientId,
-        bytes: usize,
-    ) -> Result<(), ServerError> {
-        let values = self.lock();
-        let own = || values.range((client, 0)..=(client, u64::MAX)).map(|(_, kept)| kept.value.bytes());
-        let (count, has_bytes) = (own().count(), own().sum::<usize>());
-        if count < VALUES_MAX && has_bytes + bytes <= BYTES_MAX {
-            return Ok(());
-        }
-        let text = format!(
-            "table {table:?}: {client} has {count} values of {has_bytes} B under way in pieces: a value of {bytes} B more \
-             is over {VALUES_MAX} values or {BYTES_MAX} B"
-        );
-        Err(ServerError::new(ErrorCode::OutOfResources, text))
-    }
-
     /// Takes a value out.
     pub(super) fn take(&self, client: ClientId, number: u64) -> Option<UnderWay> {
         self.lock().remove(&(client, number)).map(|kept| kept.value)
@@ -93,9 +68,9 @@ impl InPieces {
         table: &TableName,
         client: ClientId,
         number: u64,
-    ) -> Result<StagedValue, ServerError> {
+    ) -> Result<Coming, ServerError> {
         match self.take(client, number) {
-            Some(UnderWay::Coming(staged)) => Ok(staged),
+            Some(UnderWay::Coming(coming)) => Ok(coming),
             // A copy is nobody else's.
             Some(UnderWay::Going(_)) | None => Err(none(table, client, number, "comes")),
         }

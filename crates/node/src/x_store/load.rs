@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use farsight_blocks::BlockWriter;
+use farsight_fabric::Reserved;
 use farsight_index::LeafFormat;
 use farsight_index_xstore::server::{BlockTree, BulkLoadError, BulkLoader, StagedReference};
 use farsight_protocol::{ErrorCode, ServerError};
@@ -13,6 +14,7 @@ use super::block_part::refused_block;
 use super::{Part, code_of};
 use crate::bulk_load::Loader;
 use crate::logged::VersionedLoad;
+use crate::memory_limit::MemoryLimit;
 use crate::table_name::TableName;
 
 /// A load under way.
@@ -21,6 +23,7 @@ pub(super) struct PartLoad<F: LeafFormat> {
     loader: BulkLoader<F>,
     /// Where values go whose references are loaded in their places; `None` where leaves hold values.
     blocks: Option<BlockWriter>,
+    memory: Arc<MemoryLimit>,
 }
 
 impl<F: LeafFormat> Part<F> {
@@ -32,7 +35,7 @@ impl<F: LeafFormat> Part<F> {
             loader.fill_leaves();
         }
         let blocks = self.blocks.clone().map(BlockWriter::new);
-        Ok(PartLoad { name: Arc::clone(&self.name), loader, blocks })
+        Ok(PartLoad { name: Arc::clone(&self.name), loader, blocks, memory: Arc::clone(&self.memory) })
     }
 }
 
@@ -61,6 +64,10 @@ impl<F: LeafFormat> Loader for PartLoad<F> {
         self.push_stored(key, value, |loader, stored| loader.push(key, stored))
     }
 
+    fn set_aside(&self, value_bytes: u64) -> Result<Option<Reserved>, ServerError> {
+        Ok(Some(Box::new(self.memory.of_load(value_bytes)?)))
+    }
+
     fn finish(self) -> Result<u64, ServerError> {
         self.loader.finish().map(|loaded| loaded.pairs).map_err(|error| refused_load(&error))
     }
@@ -69,6 +76,10 @@ impl<F: LeafFormat> Loader for PartLoad<F> {
 impl<F: LeafFormat> VersionedLoad for PartLoad<F> {
     fn push(&mut self, key: u64, version: u64, value: &[u8]) -> Result<(), ServerError> {
         self.push_stored(key, value, |loader, stored| loader.push_versioned(key, version, stored))
+    }
+
+    fn set_aside(&self, value_bytes: u64) -> Result<Option<Reserved>, ServerError> {
+        Loader::set_aside(self, value_bytes)
     }
 
     fn finish(self: Box<Self>) -> Result<u64, ServerError> {
