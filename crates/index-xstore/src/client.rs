@@ -22,6 +22,7 @@ mod branch;
 mod cache;
 mod engine;
 mod error;
+mod fetch;
 mod fill;
 mod get;
 mod hints;
@@ -53,6 +54,7 @@ pub use parts::XParts;
 
 use authorship::Authorship;
 use cache::CachedModel;
+use fetch::FetchBuffers;
 use lookup::{Frames, Start};
 use multi_get::Scratch;
 use published::Published;
@@ -91,6 +93,8 @@ pub struct XClient {
     numbers_given: u16,
     /// Where a value that comes in pieces is put.
     fetched: Vec<u8>,
+    /// Of values that the server finds.
+    fetching: FetchBuffers,
     scratch: Box<Scratch>,
     single: Answers,
     /// The whole leaves that a batch of GETs or a group of scans reads, by slot; and its keys that go by the
@@ -125,6 +129,7 @@ impl XClient {
             lost: Some(VecDeque::new()),
             numbers_given: 0,
             fetched: Vec::new(),
+            fetching: FetchBuffers::default(),
             scratch,
             single: Answers::default(),
             leaves: Vec::new(),

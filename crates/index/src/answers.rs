@@ -67,6 +67,23 @@ impl Answers {
         self.versions[index] = version;
     }
 
+    /// Makes room for value `index`, of any length, which comes in pieces. It is absent until it has a
+    /// version.
+    pub fn begin_value(&mut self, index: usize, value_bytes: usize) {
+        let begin = self.values.len();
+        self.values.resize(begin + value_bytes, 0);
+        self.spans[index] = begin..self.values.len();
+    }
+
+    /// Puts a piece of value `index`, behind `offset` bytes of it, where [`Answers::begin_value`] made room.
+    ///
+    /// # Panics
+    /// If the piece is longer than the room.
+    pub fn put_piece(&mut self, index: usize, offset: usize, piece: &[u8]) {
+        let value = &mut self.values[self.spans[index].clone()];
+        value[offset..offset + piece.len()].copy_from_slice(piece);
+    }
+
     /// Takes the deadlines off what is stored of values of any length. Pairs that have ended by `now_ms` are
     /// absent then.
     ///

@@ -282,6 +282,43 @@ fn a_value_in_pieces_costs_a_call_a_piece() {
     }
 }
 
+/// Over TCP the calls of a batch are in flight together, also those of values that need one or two each. So
+/// several share a doorbell. As many are made as if one came after the other.
+#[test]
+fn long_values_of_a_batch_come_side_by_side() {
+    const KEYS: u64 = 48;
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start(&directory);
+    let tcp = server.urls().iter().find(|url| matches!(url, ServerUrl::Tcp(_))).expect("an address");
+    let mut session = session(tcp, ValueKind::BLOCKS);
+    let keys: Vec<u64> = (0..KEYS).collect();
+    let mut answers = Answers::default();
+    let (mut rng, half_a_message) = (SplitMix64::fresh(), MESSAGE_BYTES / 2);
+    for (length, calls) in [
+        (100, 1),
+        (half_a_message, KEYS),
+        (MESSAGE_BYTES, 1 + 2 * KEYS),
+        (3 * PIECE_BYTES, 1 + 3 * KEYS),
+        // Two of them are more than what is fetched side by side.
+        (6 << 20, 1 + KEYS / 8 * (6_u64 << 20).div_ceil(PIECE_BYTES as u64)),
+    ] {
+        let keys = if length > 1 << 20 { &keys[..KEYS as usize / 8] } else { &keys[..] };
+        let values: Vec<_> = keys.iter().map(|_| value(&mut rng, length)).collect();
+        let mut outcomes = Vec::new();
+        let pairs: Vec<_> = keys.iter().copied().zip(&values).collect();
+        session.put_many(&pairs, &mut outcomes).expect("puts");
+        let before = session.meters();
+        session.multi_get(keys, &mut answers).expect("values");
+        let after = session.meters();
+        for (found, value) in answers.iter().zip(&values) {
+            assert!(found.is_some_and(|(found, _)| found == value), "a value of {length} B");
+        }
+        assert_eq!(after.calls - before.calls, calls, "{length} B");
+        let doorbells = after.doorbells - before.doorbells;
+        assert!(doorbells <= 2 + calls.div_ceil(4), "{doorbells} doorbells for {calls} calls of {length} B");
+    }
+}
+
 /// A page of a scan has so many bytes as a few values, however many pairs it might have.
 #[test]
 fn scans_take_long_values_a_few_at_a_time() {

@@ -13,8 +13,8 @@ use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains, read_chained};
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::{Answers, clear_kept};
-use farsight_protocol::{DecodeError, PairsReader, Request};
+use farsight_index::Answers;
+use farsight_protocol::{PairsReader, Request};
 
 use super::cache::{BatchKeys, CachedModel, Place};
 use super::leaf::{self, Hit, KEY_LINES, LeafReader, NO_HIT, Search, with_value_lines};
@@ -431,46 +431,6 @@ impl XClient {
             let (version, value) = values.value()?;
             answers.value_mut(index).copy_from_slice(value);
             answers.set_version(index, version);
-        }
-        Ok(())
-    }
-
-    /// Each reply answers a key at least, so there are no more calls than keys.
-    fn get_values_by_call<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        keys: &[u64],
-        answers: &mut Answers,
-        first: usize,
-    ) -> Result<(), XStoreError> {
-        let mut done = 0;
-        while done < keys.len() {
-            let left = &keys[done..];
-            Request::get_values(&mut self.request, self.cache.table().id, left);
-            let reply = super::fill::call(queue, &self.request, &mut self.reply)?;
-            let answered = reply.count as usize;
-            if !(1..=left.len()).contains(&answered) {
-                let expected = format!("1 to {} values", left.len());
-                return Err(DecodeError::new("a get's answer", 4, expected, answered.to_string()).into());
-            }
-            let mut values = PairsReader::of_any_length(reply.words()?);
-            let mut elsewhere = Vec::new();
-            for (index, key) in (first + done..).zip(&left[..answered]) {
-                match values.value_or_elsewhere()? {
-                    (0, _) => {}
-                    (version, Some(value)) => answers.set_value(index, version, value),
-                    (_, None) => elsewhere.push((index, *key)),
-                }
-            }
-            let mut value = std::mem::take(&mut self.fetched);
-            for (index, key) in elsewhere {
-                if let Some(version) = self.fetch_value(queue, key, &mut value)? {
-                    answers.set_value(index, version, &value);
-                }
-            }
-            clear_kept(&mut value);
-            self.fetched = value;
-            done += answered;
         }
         Ok(())
     }
