@@ -11,7 +11,9 @@ use farsight_base::Epoch;
 use farsight_base::clock::Clock;
 use farsight_fabric::FabricError;
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
-use farsight_protocol::{NodeStats, Proxy, ProxyLease, ProxyOffer, TableDefinition, TableId, TableInfo};
+use farsight_protocol::{
+    NodeStats, Proxy, ProxyLease, ProxyOffer, ProxyPace, TableDefinition, TableId, TableInfo,
+};
 
 use crate::CatalogueError;
 use crate::attached::Operations;
@@ -203,6 +205,9 @@ pub(crate) trait OpenTable: Send + Sync {
 
     /// As [`Sharing::set_value_cache`](crate::Sharing::set_value_cache).
     fn set_value_cache(&self, cache: ValueCache) -> bool;
+
+    /// As [`Sharing::set_proxy_pace`](crate::Sharing::set_proxy_pace).
+    fn set_proxy_pace(&self, pace: ProxyPace);
 
     /// As [`Sharing::recalls`](crate::Sharing::recalls).
     ///

@@ -18,7 +18,7 @@ use farsight_fabric::{Connection, FabricError};
 use farsight_index::{
     Access, CacheStats, Engine, EngineKind, Ordered, Registered, Registry, UnknownEngine, ValueCache,
 };
-use farsight_protocol::{KeyKind, TableInfo, TableLayout};
+use farsight_protocol::{KeyKind, ProxyPace, TableInfo, TableLayout};
 
 use crate::CatalogueError;
 use crate::attached::{Attached, Operations};
@@ -125,6 +125,9 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
     fn set_value_cache(&self, _cache: ValueCache) -> bool {
         false
     }
+
+    /// Says how fast it is heard which compute nodes write for this one.
+    fn set_proxy_pace(&self, _pace: ProxyPace) {}
 
     /// What one node tells who keeps values; `None` if there is no such node, or nothing is kept of such a
     /// table.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
-use farsight_protocol::{ErrorCode, TableInfo, ValueKind};
+use farsight_protocol::{ErrorCode, ProxyPace, TableInfo, ValueKind};
 
 use crate::attached::Working;
 use crate::backend::{Backend, OpenTable};
@@ -103,6 +103,18 @@ impl Table {
     pub fn set_value_cache(&self, cache: ValueCache) -> Result<bool, OpenError> {
         self.shared.keep_value_cache(self.name(), cache);
         self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_value_cache(cache)))
+    }
+
+    /// Says how fast this process hears which compute nodes write for it, until it connects anew. The nodes
+    /// of its pool need the same. At first it is the usual pace.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_proxy_pace(&self, pace: ProxyPace) -> Result<(), OpenError> {
+        self.shared.in_one_epoch(|backend| {
+            self.open_in(backend)?.set_proxy_pace(pace);
+            Ok::<_, OpenError>(())
+        })
     }
 
     /// What hears, of each node, which of the values that this process keeps count no more. Each is to be run

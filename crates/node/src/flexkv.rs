@@ -97,7 +97,7 @@ impl FlexTable {
             index,
             objects,
             heads: RwLock::default(),
-            proxies: Mutex::default(),
+            proxies: Mutex::new(Proxies::new(new.proxy_pace())),
             unix_time: new.unix_time(),
             keepers: Mutex::default(),
         };

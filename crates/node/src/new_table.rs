@@ -8,7 +8,7 @@ use farsight_base::RegionId;
 use farsight_base::clock::UnixTime;
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
-use farsight_protocol::{ErrorCode, PoolPlace, ServerError, TableId, TableLayout, ValueKind};
+use farsight_protocol::{ErrorCode, PoolPlace, ProxyPace, ServerError, TableId, TableLayout, ValueKind};
 
 use crate::memory_limit::MemoryLimit;
 use crate::table_name::TableName;
@@ -78,6 +78,11 @@ impl<'a> NewTable<'a> {
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.place.index == 0
+    }
+
+    /// How fast it is decided which compute nodes write for others.
+    pub(crate) fn proxy_pace(&self) -> ProxyPace {
+        self.options.proxy_pace
     }
 
     /// The index of this node among them.

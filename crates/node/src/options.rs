@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farsight_base::clock::{SystemUnixTime, UnixTime};
 use farsight_model::TrainOptions;
-use farsight_protocol::{LEASE_MAX, PoolAddresses};
+use farsight_protocol::{LEASE_MAX, PoolAddresses, ProxyPace};
 
 use crate::engine::{self, FindHosting};
 use crate::{DataOptions, StartError, process};
@@ -59,6 +59,8 @@ pub struct NodeOptions {
     /// What the numbers of its calls' authors are drawn from in each of its lives, where runs have to be
     /// alike. Clients must not know it. Default: something that nobody knows.
     pub author_secret: Option<u64>,
+    /// How fast it decides which compute nodes write for others. Default: as usual.
+    pub proxy_pace: ProxyPace,
     /// The engines whose tables it can have. Default: those of [`Engines`](farsight_index::Engines).
     pub engines: FindHosting,
 }
@@ -79,6 +81,7 @@ impl Default for NodeOptions {
             data: None,
             unix_time: Arc::new(SystemUnixTime::new()),
             author_secret: None,
+            proxy_pace: ProxyPace::default(),
             engines: engine::REGISTERED,
         }
     }

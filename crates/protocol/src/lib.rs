@@ -25,6 +25,7 @@ mod outcome;
 mod pool;
 mod pool_map;
 mod proxies;
+mod proxy_pace;
 mod recalls;
 mod replace_entries;
 mod reply;
@@ -53,6 +54,7 @@ pub use pool::{
 };
 pub use pool_map::{ADDRESS_BYTES_MAX, NODE_ADDRESSES_MAX, POOL_ADDRESSES_BYTES_MAX, PoolAddresses, PoolMap};
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
+pub use proxy_pace::ProxyPace;
 pub use recalls::{RECALLS_MAX, Recalled, Recalls};
 pub use replace_entries::{ReplaceEntries, ReplaceEntry};
 pub use reply::{

@@ -14,8 +14,8 @@ use farsight_index_flexkv::{
     Values,
 };
 use farsight_protocol::{
-    ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, Recalled, Request, Space, SplitGrant,
-    TableId, TableInfo, TableLayout,
+    ComputeNode, ControlRequest, Fenced, ObjectGrant, ObjectMemory, ProxyPace, Recalled, Request, Space,
+    SplitGrant, TableId, TableInfo, TableLayout,
 };
 use serde::de::DeserializeOwned;
 
@@ -120,6 +120,10 @@ impl<C: Connection> Sharing<C> for SharedStock<C> {
     fn set_value_cache(&self, cache: ValueCache) -> bool {
         self.values.set(cache);
         true
+    }
+
+    fn set_proxy_pace(&self, pace: ProxyPace) {
+        self.proxies.set_pace(pace);
     }
 
     fn recalls(

@@ -10,8 +10,8 @@ use farsight_base::sync::Ordering;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
 use farsight_protocol::{
-    ControlRequest, ErrorCode, NodeStats, Proxy, ProxyLease, ProxyOffer, ServerError, TableId, TableInfo,
-    WriteLoad,
+    ControlRequest, ErrorCode, NodeStats, Proxy, ProxyLease, ProxyOffer, ProxyPace, ServerError, TableId,
+    TableInfo, WriteLoad,
 };
 
 use super::{Known, Nodes};
@@ -216,6 +216,10 @@ impl<C: Connection> OpenTable for NodesTable<C> {
 
     fn set_value_cache(&self, cache: ValueCache) -> bool {
         self.known.sharing.set_value_cache(cache)
+    }
+
+    fn set_proxy_pace(&self, pace: ProxyPace) {
+        self.known.sharing.set_proxy_pace(pace);
     }
 
     fn recalls(&self, node: usize) -> Result<Option<Box<dyn AwaitRecalls>>, CatalogueError> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_layout::hash_index::HASH_PARTITIONS;
+use farsight_protocol::ProxyPace;
 
 /// What is counted counts half after so long.
 const HALF_LIFE: Duration = Duration::from_secs(2);
@@ -27,6 +28,7 @@ const DEVIATIONS_MIN: f64 = 3.0;
 
 /// How much is written in each partition.
 pub(super) struct Heat {
+    half_life: Duration,
     writes: Box<[f64]>,
     halved: MonotonicNs,
 }
@@ -40,16 +42,16 @@ pub(super) struct Share {
     pub(super) partitions: Vec<u16>,
 }
 
-impl Default for Heat {
-    fn default() -> Self {
-        Self { writes: vec![0.0; HASH_PARTITIONS].into(), halved: MonotonicNs(0) }
-    }
-}
-
 impl Heat {
+    /// Nothing is written yet.
+    pub(super) fn new(pace: ProxyPace) -> Self {
+        let writes = vec![0.0; HASH_PARTITIONS].into();
+        Self { half_life: pace.of(HALF_LIFE), writes, halved: MonotonicNs(0) }
+    }
+
     /// Notes writes, by partition. Partitions that there are not are nobody's.
     pub(super) fn note(&mut self, now: MonotonicNs, writes: &[(u16, u32)]) {
-        let halvings = now.since(self.halved).as_nanos() / HALF_LIFE.as_nanos();
+        let halvings = now.since(self.halved).as_nanos() / self.half_life.as_nanos();
         if halvings > 0 {
             // Behind sixty-four of them nothing is left to see.
             let factor = 0.5_f64.powi(halvings.min(64) as i32);
@@ -175,6 +177,10 @@ mod tests {
 
     const COMPUTE_NODES: usize = 20;
 
+    fn usual_heat() -> Heat {
+        Heat::new(ProxyPace::default())
+    }
+
     fn shares(offered: &[usize]) -> Vec<Share> {
         offered.iter().map(|offered| Share { offered: *offered, partitions: Vec::new() }).collect()
     }
@@ -214,7 +220,7 @@ mod tests {
 
     #[test]
     fn popular_partitions_are_spread_until_the_hottest_is_alone() {
-        let (mut heat, mut shares) = (Heat::default(), shares(&[HASH_PARTITIONS; COMPUTE_NODES]));
+        let (mut heat, mut shares) = (usual_heat(), shares(&[HASH_PARTITIONS; COMPUTE_NODES]));
         hand_out(&mut shares, &heat);
         heat.note(MonotonicNs(0), &zipfian(0.99, 1_000_000, 1));
         let before = spread(&shares, &heat);
@@ -232,7 +238,7 @@ mod tests {
     #[test]
     fn what_is_even_stays_where_it_is() {
         for (theta, writes) in [(0.0, 1_000_000), (0.5, 1_000_000), (0.99, 10_000_000)] {
-            let (mut heat, mut shares) = (Heat::default(), shares(&[HASH_PARTITIONS; COMPUTE_NODES]));
+            let (mut heat, mut shares) = (usual_heat(), shares(&[HASH_PARTITIONS; COMPUTE_NODES]));
             hand_out(&mut shares, &heat);
             for second in 0..30_u64 {
                 let now = MonotonicNs(second * 1_000_000_000);
@@ -246,7 +252,7 @@ mod tests {
 
     #[test]
     fn who_joins_gets_a_share_and_who_shrinks_keeps_the_hottest() {
-        let (mut heat, mut shares) = (Heat::default(), shares(&[HASH_PARTITIONS, HASH_PARTITIONS]));
+        let (mut heat, mut shares) = (usual_heat(), shares(&[HASH_PARTITIONS, HASH_PARTITIONS]));
         let mut alone = shares.split_off(1);
         hand_out(&mut alone, &heat);
         assert_eq!(alone[0].partitions.len(), HASH_PARTITIONS);
@@ -269,7 +275,7 @@ mod tests {
         let mut random = SplitMix64::fresh();
         for _ in 0..200 {
             let offered: Vec<usize> = (0..random.below(8)).map(|_| random.below(1_100) as usize).collect();
-            let (mut heat, mut shares) = (Heat::default(), shares(&offered));
+            let (mut heat, mut shares) = (usual_heat(), shares(&offered));
             for round in 0..random.below(5) {
                 let writes: Vec<_> = (0..random.below(40))
                     .map(|_| (random.next_u64() as u16, random.next_u64() as u32 >> random.below(32)))

@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_protocol::WriteLoad;
+use farsight_protocol::{ProxyPace, WriteLoad};
 
 /// Tenths that are all.
 pub(super) const ALL: u8 = 10;
@@ -62,6 +62,7 @@ enum State {
 
 /// A table's knob.
 pub(super) struct Knob {
+    pace: ProxyPace,
     state: State,
     /// What is set, and whether the next step is one up.
     tenths: u8,
@@ -74,9 +75,11 @@ pub(super) struct Knob {
     spent_ns: u64,
 }
 
-impl Default for Knob {
-    fn default() -> Self {
+impl Knob {
+    /// All is offloaded.
+    pub(super) fn new(pace: ProxyPace) -> Self {
         Self {
+            pace,
             state: State::New,
             tenths: ALL,
             is_up: false,
@@ -86,9 +89,7 @@ impl Default for Knob {
             spent_ns: 0,
         }
     }
-}
 
-impl Knob {
     /// The tenths of all partitions that are to be offloaded.
     pub(super) fn tenths(&self) -> u8 {
         self.tenths
@@ -102,12 +103,12 @@ impl Knob {
     /// Takes note of what a client says of its writes. True if a sample has ended: what is set may be new.
     pub(super) fn note(&mut self, now: MonotonicNs, load: &WriteLoad) -> bool {
         let since = *self.since.get_or_insert(now);
-        if now.since(since) < SETTLES {
+        if now.since(since) < self.pace.of(SETTLES) {
             return false;
         }
         self.writes = self.writes.saturating_add(load.writes);
         self.spent_ns = self.spent_ns.saturating_add(load.spent_ns);
-        if now.since(since) < SETTLES + SAMPLED || self.writes < WRITES_MIN {
+        if now.since(since) < self.pace.of(SETTLES + SAMPLED) || self.writes < WRITES_MIN {
             return false;
         }
         let cost_ns = self.spent_ns as f64 / self.writes as f64;
@@ -199,6 +200,10 @@ mod tests {
 
     use super::*;
 
+    fn usual_knob() -> Knob {
+        Knob::new(ProxyPace::default())
+    }
+
     /// A knob, and what writes cost by what it sets.
     struct Bench {
         knob: Knob,
@@ -208,7 +213,7 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            Self { knob: Knob::default(), now_ms: 0, noise: SplitMix64::fresh() }
+            Self { knob: usual_knob(), now_ms: 0, noise: SplitMix64::fresh() }
         }
 
         /// Takes a sample. Costs are off by a hundredth at most.
@@ -287,7 +292,7 @@ mod tests {
 
     #[test]
     fn it_waits_until_clients_have_heard_and_enough_was_written() {
-        let mut knob = Knob::default();
+        let mut knob = usual_knob();
         let at = |ms: u64| MonotonicNs(ms * 1_000_000);
         let load = |writes| WriteLoad { writes, spent_ns: 1_000 * writes, own: Vec::new() };
         assert!(!knob.note(at(0), &load(1_000_000)));
@@ -309,7 +314,7 @@ mod tests {
 
     #[test]
     fn any_numbers_are_taken() {
-        let mut knob = Knob::default();
+        let mut knob = usual_knob();
         for turn in 1..100 {
             let spent_ns = if turn % 2 == 0 { u64::MAX } else { 0 };
             let load = WriteLoad { writes: u64::MAX, spent_ns, own: Vec::new() };

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_layout::hash_index::HASH_PARTITIONS;
-use farsight_protocol::{ComputeNode, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
+use farsight_protocol::{ComputeNode, PROXIES_MAX, Proxy, ProxyLease, ProxyOffer, ProxyPace, WriteLoad};
 
 use super::balance::{Heat, Share, hand_out, level};
 use super::knob::{ALL, Knob};
@@ -34,8 +34,8 @@ struct Leased {
 }
 
 /// The record of one table.
-#[derive(Default)]
 pub(super) struct Proxies {
+    pace: ProxyPace,
     leased: Vec<Leased>,
     /// What each of those has, in their order.
     shares: Vec<Share>,
@@ -47,6 +47,19 @@ pub(super) struct Proxies {
 }
 
 impl Proxies {
+    /// An empty one.
+    pub(super) fn new(pace: ProxyPace) -> Self {
+        Self {
+            pace,
+            leased: Vec::new(),
+            shares: Vec::new(),
+            heat: Heat::new(pace),
+            leveled: None,
+            knob: Knob::new(pace),
+            told: None,
+        }
+    }
+
     /// Renews what `owner` has, and gives it more, or takes some away; `None` if others are too many.
     pub(super) fn lease(
         &mut self,
@@ -65,10 +78,10 @@ impl Proxies {
         } else if !is_known && self.leased.len() == PROXIES_MAX {
             return None;
         } else {
-            self.renew(Leased { owner, until: now.plus(LEASE), offer }, offered);
+            self.renew(Leased { owner, until: now.plus(self.pace.of(LEASE)), offer }, offered);
         }
         hand_out(&mut self.shares, &self.heat);
-        let is_due = self.leveled.is_none_or(|leveled| now.since(leveled) >= LEVELED_EACH);
+        let is_due = self.leveled.is_none_or(|leveled| now.since(leveled) >= self.pace.of(LEVELED_EACH));
         if is_due || !is_known {
             if level(&mut self.shares, &self.heat) || !is_known {
                 self.knob.note_moved();
@@ -80,7 +93,7 @@ impl Proxies {
         let partitions = own.map_or(0, |index| self.shares[index].partitions.len());
         Some(ProxyLease {
             partitions: u16::try_from(partitions).expect("there are fewer"),
-            lease_ms: LEASE.as_millis() as u32,
+            lease_ms: self.pace.of(LEASE).as_millis() as u32,
         })
     }
 
@@ -158,7 +171,7 @@ impl Proxies {
         self.shares.retain(|_| kept.next().expect("as many"));
         self.leased.retain(is_kept);
         if self.leased.is_empty() {
-            self.knob = Knob::default();
+            self.knob = Knob::new(self.pace);
         }
     }
 }
@@ -171,6 +184,10 @@ mod tests {
 
     const A: ComputeNode = ComputeNode(1);
     const B: ComputeNode = ComputeNode(2);
+
+    fn usual() -> Proxies {
+        Proxies::new(ProxyPace::default())
+    }
 
     fn offer(partitions: u16) -> ProxyOffer {
         let address = "tcp://here:1".to_owned();
@@ -201,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_partition_is_one_compute_nodes_until_it_lets_go_ends_or_is_silent() {
-        let mut proxies = Proxies::default();
+        let mut proxies = usual();
         assert_eq!(lease(&mut proxies, A, 600, 0), 600);
         assert_eq!(lease(&mut proxies, B, 600, 0), 512, "those that nobody has, and some of the first one's");
         assert_eq!(counts(&mut proxies, 0), [(1, 512), (2, 512)]);
@@ -221,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_process_that_connects_anew_has_one_lease() {
-        let mut proxies = Proxies::default();
+        let mut proxies = usual();
         assert_eq!(lease(&mut proxies, A, u16::MAX, 0), 1_024);
         let again = ProxyOffer { address: format!("tcp://here:{}", A.0), ..offer(u16::MAX) };
         let leased = proxies.lease(ComputeNode(77), again, MonotonicNs(5));
@@ -232,7 +249,7 @@ mod tests {
     /// A compute node whose partitions are popular hands some over, once it has said so.
     #[test]
     fn partitions_that_are_written_much_are_spread() {
-        let mut proxies = Proxies::default();
+        let mut proxies = usual();
         lease(&mut proxies, A, u16::MAX, 0);
         while lease(&mut proxies, B, u16::MAX, 0) < 512 {
             proxies.leveled = None;
@@ -249,7 +266,7 @@ mod tests {
     /// Clients are told of the part that is set, of those that are written most, by whomever.
     #[test]
     fn clients_are_told_of_the_partitions_that_are_written_most() {
-        let mut proxies = Proxies::default();
+        let mut proxies = usual();
         let offers = |percent| ProxyOffer { percent, ..offer(u16::MAX) };
         proxies.lease(A, offers(Some(1)), MonotonicNs(0)).expect("there is room");
         let own: Vec<(u16, u32)> = (500..511).map(|partition| (partition, 9)).collect();
@@ -268,9 +285,24 @@ mod tests {
         assert!(proxies.all(MonotonicNs(4_200_000_000), &load)[0].partitions() < 1_024);
     }
 
+    /// In simulations everything happens so many times sooner.
+    #[test]
+    fn a_faster_pace_shortens_leases_and_samples() {
+        let mut proxies = Proxies::new(ProxyPace::new(100).expect("a pace"));
+        assert_eq!(lease(&mut proxies, A, 100, 0), 100);
+        assert_eq!(counts(&mut proxies, 19).len(), 1);
+        assert!(counts(&mut proxies, 20).is_empty(), "2 s are 20 ms");
+        lease(&mut proxies, A, 100, 30);
+        let load = WriteLoad { writes: 10_000, spent_ns: 1, own: Vec::new() };
+        let told = |proxies: &mut Proxies, at_ms: u64| proxies.all(MonotonicNs(at_ms * 1_000_000), &load);
+        assert_eq!(told(&mut proxies, 30)[0].partitions(), 100);
+        lease(&mut proxies, A, 100, 45);
+        assert_eq!(told(&mut proxies, 51)[0].partitions(), 0, "the other end, behind a sample of 20 ms");
+    }
+
     #[test]
     fn the_record_is_bounded() {
-        let mut proxies = Proxies::default();
+        let mut proxies = usual();
         for number in 0..PROXIES_MAX as u32 {
             assert_eq!(lease(&mut proxies, ComputeNode(number), 1, 0), 1);
         }

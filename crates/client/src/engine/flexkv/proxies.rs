@@ -24,7 +24,7 @@ use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::leaves_calls_unknown;
 use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
 use farsight_layout::hash_index::HASH_PARTITIONS;
-use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, Reply, Request, TableId, WriteLoad};
+use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, ProxyPace, Reply, Request, TableId, WriteLoad};
 
 use crate::call::{call, receive, send};
 use crate::nodes::Nodes;
@@ -56,6 +56,8 @@ struct Routes {
 /// What the sessions of a process know.
 pub(super) struct KnownProxies<C> {
     clock: OnceLock<Arc<dyn Clock>>,
+    /// How many times sooner than usual the coordinator is asked: a [`ProxyPace`].
+    pace: AtomicU32,
     written: Written,
     state: Mutex<State>,
     /// Held while a connection is made: others that want one of them wait, for [`CONNECT_MAX`] at most.
@@ -80,7 +82,8 @@ impl<C> Default for KnownProxies<C> {
     fn default() -> Self {
         let state = State { asked: None, routes: Arc::default(), left_out: BTreeMap::new() };
         let (clock, written) = (OnceLock::new(), Written::default());
-        Self { clock, written, state: Mutex::new(state), connections: Mutex::default() }
+        let pace = AtomicU32::new(ProxyPace::default().times());
+        Self { clock, pace, written, state: Mutex::new(state), connections: Mutex::default() }
     }
 }
 
@@ -139,10 +142,17 @@ impl Routes {
 }
 
 impl<C> KnownProxies<C> {
+    /// Asks the coordinator at another pace from now on.
+    pub(super) fn set_pace(&self, pace: ProxyPace) {
+        // Relaxed, here and below: it orders nothing.
+        self.pace.store(pace.times(), Ordering::Relaxed);
+    }
+
     /// What was said last, and whether the caller is to ask anew.
     fn current(&self, now: MonotonicNs) -> (Arc<Routes>, bool) {
         let mut state = self.state();
-        let is_old = state.asked.is_none_or(|asked| now.since(asked) >= AGE_MAX);
+        let age_max = AGE_MAX / self.pace.load(Ordering::Relaxed);
+        let is_old = state.asked.is_none_or(|asked| now.since(asked) >= age_max);
         if is_old {
             // The others go on with what they know.
             state.asked = Some(now);
