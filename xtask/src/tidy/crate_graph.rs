@@ -27,6 +27,7 @@ const LAYERS: &[Layer] = &[
     ("blocks", &["base", "fabric", "layout"]),
     ("durability", &["base", "layout"]),
     ("protocol", &["base", "layout"]),
+    ("cluster", &["base", "protocol"]),
     ("model", &["base"]),
     ("index", &["base", "fabric", "layout", "model", "protocol"]),
     ("index-baselines", &["base", "fabric", "index", "layout"]),
@@ -47,6 +48,7 @@ const LAYERS: &[Layer] = &[
         &[
             "base",
             "client",
+            "cluster",
             "compute-node",
             "durability",
             "fabric",
@@ -121,6 +123,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "bench",
     "blocks",
     "client",
+    "cluster",
     "compute-node",
     "durability",
     "fabric",
