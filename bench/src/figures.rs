@@ -294,6 +294,12 @@ mod tests {
             cache_budget_bytes: None,
             cache_memory_bytes: 1 << 20,
             publishes_models: true,
+            value_cache_bytes: None,
+            value_hits_per_get: 0.0,
+            offloaded: None,
+            proxied_writes: Vec::new(),
+            lone_reads: None,
+            samples: Vec::new(),
         }
     }
 

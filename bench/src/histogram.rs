@@ -17,6 +17,9 @@ pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 pub struct LatencyNs {
     /// The median.
     pub p50: u64,
+    /// 90 % of the operations took at most this; zero in results from before it was told.
+    #[serde(default)]
+    pub p90: u64,
     /// 99 % of the operations took at most this.
     pub p99: u64,
     /// 99.9 % of the operations took at most this.
@@ -71,7 +74,7 @@ impl LatencyHistogram {
     #[must_use]
     pub fn quantiles(&self) -> LatencyNs {
         let at = |quantile| self.latencies_ns.value_at_quantile(quantile);
-        LatencyNs { p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+        LatencyNs { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999) }
     }
 }
 
@@ -89,8 +92,8 @@ mod tests {
         }
         first.merge(&second);
         assert_eq!(first.operations(), 1_000);
-        let LatencyNs { p50, p99, p999 } = first.quantiles();
-        assert_eq!(p50, 1_000);
+        let LatencyNs { p50, p90, p99, p999 } = first.quantiles();
+        assert_eq!((p50, p90), (1_000, 1_000));
         assert!(p99.abs_diff(500_000) <= 500 && p999.abs_diff(500_000) <= 500, "{p99} {p999}");
         first.clear();
         assert_eq!((first.operations(), first.quantiles()), (0, LatencyNs::default()));

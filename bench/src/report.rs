@@ -33,7 +33,9 @@ pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert
 pub use mixes::{MixRecord, RatioRecord, mix_table, ratio_table};
 pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};
 pub use recovery::{RecoveryRecord, RecoverySetting, RecoveryStage, RecoveryStart, recovery_table};
-pub use simulated::{PartRecord, SensitivityRow, SimulatedRecord, simulated_table};
+pub use simulated::{
+    HitKind, LoneReads, PartRecord, SensitivityRow, SimulatedRecord, SimulatedSample, simulated_table,
+};
 pub use table::{table, thousands};
 pub(crate) use twitter::systems_of;
 #[cfg(test)]
@@ -212,6 +214,7 @@ impl Record {
             throughput_ops_per_s: of(|run| run.throughput_ops_per_s),
             latency_ns: LatencyNs {
                 p50: of_latency(|latency| latency.p50),
+                p90: of_latency(|latency| latency.p90),
                 p99: of_latency(|latency| latency.p99),
                 p999: of_latency(|latency| latency.p999),
             },
@@ -321,7 +324,7 @@ pub(crate) mod tests {
             .iter()
             .map(|&throughput_ops_per_s| Measured {
                 throughput_ops_per_s,
-                latency_ns: LatencyNs { p50: 1_480, p99: 2_950, p999: 41_200 },
+                latency_ns: LatencyNs { p50: 1_480, p90: 2_110, p99: 2_950, p999: 41_200 },
                 reads_per_op: 2.02,
                 extra_reads_per_get: 0.02,
                 bytes_read_per_op: 260.0,

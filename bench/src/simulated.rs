@@ -14,6 +14,7 @@
 
 mod bed;
 mod calls;
+mod proxying;
 mod session;
 mod thread;
 
@@ -24,15 +25,17 @@ use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_fabric_sim::{Constant, Utilization};
 
 pub use farsight_fabric_sim::{Profile, ProfileError};
+pub use farsight_protocol::ProxyPace;
+pub use proxying::{Offloaded, Proxying};
 
 use crate::driver::executor::check_answers;
 use crate::driver::{Cancellation, DriverError, identities};
 use crate::histogram::LatencyHistogram;
-use crate::report::{PartRecord, SensitivityRow, SimulatedRecord};
+use crate::report::{HitKind, LoneReads, PartRecord, SensitivityRow, SimulatedRecord, SimulatedSample};
 use crate::workload::{Distribution, InsertSupply, KeySpace, Workload};
 
-use bed::Bed;
-use thread::ThreadEnd;
+use bed::{Bed, Seen};
+use thread::{Counted, ReadsByHit, ThreadEnd};
 
 /// The seed of keys held back and of operations.
 const SEED: u64 = 1;
@@ -55,8 +58,8 @@ pub struct SimulatedPlan {
     pub memory_nodes: usize,
     /// Client machines.
     pub machines: usize,
-    /// Of those, the machines that also write for others.
-    pub proxies: usize,
+    /// How some of those also write for others, in a FlexKV table.
+    pub proxying: Option<Proxying>,
     /// Threads of each.
     pub threads: usize,
     /// The workload.
@@ -73,8 +76,16 @@ pub struct SimulatedPlan {
     pub access: Access,
     /// Virtual time that is measured, in s.
     pub seconds: f64,
+    /// Virtual time before that, in s; `None`: a quarter of it.
+    pub warm_up_seconds: Option<f64>,
+    /// What is run behind that, and for how many more seconds. All of it is measured.
+    pub then: Option<(Workload, f64)>,
+    /// Operations are counted in samples of so many seconds, too.
+    pub sample_seconds: Option<f64>,
     /// What a machine's cache may take of memory; `None`: as much as it needs.
     pub cache_bytes: Option<u64>,
+    /// Bytes of values that a machine may keep, of a FlexKV table.
+    pub value_cache_bytes: Option<u64>,
     /// Clients READ what their caches lack. Otherwise they call.
     pub publishes_models: bool,
 }
@@ -89,7 +100,8 @@ impl SimulatedPlan {
         if self.workload.mix().insert == 0 {
             return Ok(Arc::new(KeySpace::split(keys, InsertSupply::default(), SEED)?));
         }
-        let wanted = ((self.seconds * INSERTS_PER_S) as usize).max(INSERTS_MIN);
+        let seconds: f64 = self.timed_phases().iter().map(|(_, seconds)| seconds).sum();
+        let wanted = ((seconds * INSERTS_PER_S) as usize).max(INSERTS_MIN);
         Ok(Arc::new(KeySpace::with_inserts(keys, wanted, SEED)?))
     }
 
@@ -112,12 +124,29 @@ impl SimulatedPlan {
         } else {
             Bed::of_pool(self, space, cancellation)?
         };
-        let (ends, usage) = bed.run(self, space, cancellation)?;
+        let (ends, seen) = bed.run(self, space, cancellation)?;
         check_answers(ends.iter().map(|end| &end.wrong), self.workload, operations_of(&ends))?;
         Ok(SimulatedRecord {
             cache_memory_bytes: bed.cache_memory_bytes(),
-            ..self.record(space, &ends, &usage)
+            ..self.record(space, &ends, &seen)
         })
+    }
+
+    /// Virtual time before the window, in s.
+    fn warm_up_seconds(&self) -> f64 {
+        self.warm_up_seconds.unwrap_or(self.seconds * WARM_UP_PART)
+    }
+
+    /// When each phase ends, in s from the begin of the window.
+    fn phase_ends(&self) -> Vec<f64> {
+        let second = self.then.map(|(_, seconds)| self.seconds + seconds);
+        std::iter::once(self.seconds).chain(second).collect()
+    }
+
+    /// What is run one after the other, and for how many seconds, the warm-up among them.
+    fn timed_phases(&self) -> Vec<(Workload, f64)> {
+        let first = (self.workload, self.warm_up_seconds() + self.seconds);
+        std::iter::once(first).chain(self.then).collect()
     }
 
     /// The constants of the profile that have a band.
@@ -167,13 +196,15 @@ impl SimulatedPlan {
         Ok(uncertain.iter().zip(rates).map(row).collect())
     }
 
-    fn record(&self, space: &KeySpace, ends: &[ThreadEnd], usage: &[Utilization]) -> SimulatedRecord {
+    fn record(&self, space: &KeySpace, ends: &[ThreadEnd], seen: &Seen) -> SimulatedRecord {
         let mut latencies = LatencyHistogram::new();
-        let (mut meters, mut fallbacks) = (Meters::default(), 0);
+        let (mut meters, mut counted, mut reads) =
+            (Meters::default(), Counted::default(), ReadsByHit::default());
         for end in ends {
             latencies.merge(&end.latencies);
             meters += end.meters;
-            fallbacks += end.fallbacks;
+            counted.add(end.counted);
+            reads.add(end.reads);
         }
         let operations = latencies.operations() as f64;
         let an_operation = |count: u64| count as f64 / operations.max(1.0);
@@ -183,7 +214,8 @@ impl SimulatedPlan {
             utilization_mean: used.mean,
             utilization_most: used.most,
         };
-        let busiest = usage.iter().max_by(|a, b| a.most.total_cmp(&b.most));
+        let busiest = seen.usage.iter().max_by(|a, b| a.most.total_cmp(&b.most));
+        let seconds = *self.phase_ends().last().expect("a phase at least");
         SimulatedRecord {
             fabric: "sim".to_owned(),
             profile: self.profile.name.clone(),
@@ -191,7 +223,7 @@ impl SimulatedPlan {
             memory_nodes: self.memory_nodes,
             testbed: self.profile.testbed.clone(),
             machines: self.machines,
-            proxies: self.proxies,
+            proxies: self.proxying.map_or(0, |proxying| proxying.machines),
             threads_per_machine: self.threads,
             workload: self.workload.name().to_owned(),
             distribution: self.distribution.label(),
@@ -203,8 +235,8 @@ impl SimulatedPlan {
                 Access::OneSided => "one-sided".to_owned(),
                 Access::Rpc => "rpc".to_owned(),
             },
-            virtual_seconds: self.seconds,
-            throughput_ops_per_s: operations / self.seconds,
+            virtual_seconds: seconds,
+            throughput_ops_per_s: operations / seconds,
             latency_ns: latencies.quantiles(),
             reads_per_op: an_operation(meters.reads),
             bytes_read_per_op: an_operation(meters.read_bytes),
@@ -212,14 +244,54 @@ impl SimulatedPlan {
             atomics_per_op: an_operation(meters.atomics),
             calls_per_op: an_operation(meters.calls),
             doorbells_per_op: an_operation(meters.doorbells),
-            fallbacks_per_op: an_operation(fallbacks),
+            fallbacks_per_op: an_operation(counted.fallbacks),
+            value_hits_per_get: counted.value_hits as f64 / counted.gets.max(1) as f64,
             bottleneck: busiest.filter(|part| part.most > BUSY).map(|part| part.name.to_owned()),
-            utilization: usage.iter().filter(|used| used.parts > 0).map(part).collect(),
+            utilization: seen.usage.iter().filter(|used| used.parts > 0).map(part).collect(),
             sensitivity: Vec::new(),
             cache_budget_bytes: self.cache_bytes,
             cache_memory_bytes: 0,
+            value_cache_bytes: self.value_cache_bytes,
             publishes_models: self.publishes_models,
+            offloaded: seen.offloaded.last().copied(),
+            proxied_writes: seen.executed.clone(),
+            lone_reads: self.lone_reads(reads),
+            samples: self.samples(ends, &seen.offloaded),
         }
+    }
+
+    /// What answered reads that came alone.
+    fn lone_reads(&self, reads: ReadsByHit) -> Option<LoneReads> {
+        let all: u64 = reads.counts.iter().sum();
+        if self.batch > 1 || all == 0 {
+            return None;
+        }
+        let kind = |index: usize| HitKind {
+            part: reads.counts[index] as f64 / all as f64,
+            latency_ns_mean: reads.spent_ns[index] as f64 / reads.counts[index].max(1) as f64,
+        };
+        Some(LoneReads { value: kind(0), address: kind(1), other: kind(2) })
+    }
+
+    /// Operations by sample, if they were to be counted so.
+    fn samples(&self, ends: &[ThreadEnd], offloaded: &[f64]) -> Vec<SimulatedSample> {
+        let Some(seconds) = self.sample_seconds else { return Vec::new() };
+        let count = ends.first().map_or(0, |end| end.samples.len());
+        let ends_and_phases: Vec<_> = self.phase_ends().into_iter().zip(self.timed_phases()).collect();
+        let workload = |at_s: f64| {
+            let is_later = |(end, _): &&(f64, (Workload, f64))| at_s <= end + 1e-9;
+            let phase = ends_and_phases.iter().find(is_later).or(ends_and_phases.last());
+            phase.map_or("", |(_, (workload, _))| workload.name())
+        };
+        let sample = |index: usize| SimulatedSample {
+            at_s: (index + 1) as f64 * seconds,
+            workload: workload((index + 1) as f64 * seconds).to_owned(),
+            ops_per_s: ends.iter().map(|end| end.samples[index]).sum::<u64>() as f64 / seconds,
+            offloaded: offloaded.get(index).copied(),
+        };
+        // The last one may be shorter than the others, and says nothing then.
+        let whole = (self.phase_ends().last().expect("a phase at least") / seconds + 1e-9) as usize;
+        (0..count.min(whole)).map(sample).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farsight::{Access, EngineKind};
 use farsight_bench::driver::Cancellation;
 use farsight_bench::report::{SimulatedRecord, simulated_table};
-use farsight_bench::simulated::{Profile, SimulatedPlan};
+use farsight_bench::simulated::{Offloaded, Profile, ProxyPace, Proxying, SimulatedPlan};
 use farsight_bench::workload::{Distribution, KeySpace, Workload};
 
 const KEYS: u64 = 20_000;
@@ -16,7 +16,7 @@ fn plan(workload: Workload) -> SimulatedPlan {
         engine: EngineKind::XSTORE,
         memory_nodes: 0,
         machines: 2,
-        proxies: 0,
+        proxying: None,
         threads: 3,
         workload,
         distribution: Distribution::Uniform,
@@ -25,7 +25,11 @@ fn plan(workload: Workload) -> SimulatedPlan {
         batch: 4,
         access: Access::OneSided,
         seconds: 0.000_4,
+        warm_up_seconds: None,
+        then: None,
+        sample_seconds: None,
         cache_bytes: None,
+        value_cache_bytes: None,
         publishes_models: true,
     }
 }
@@ -191,11 +195,12 @@ fn the_few_cores_of_memory_nodes_bound_who_asks_them() {
 
 #[test]
 fn machines_that_write_for_others_take_failed_swaps_away() {
-    let of = |proxies| {
+    let of = |proxies: usize| {
         let profile = Profile::load("cx3").expect("an own profile");
         let distribution = Distribution::Zipfian { theta: 0.99 };
         let pool = pool(EngineKind::FLEXKV, Workload::A);
-        let plan = SimulatedPlan { profile, distribution, machines: 10, threads: 10, proxies, ..pool };
+        let proxying = (proxies > 0).then(|| Proxying::by(proxies));
+        let plan = SimulatedPlan { profile, distribution, machines: 10, threads: 10, proxying, ..pool };
         let record = run(&plan);
         assert_eq!(record, run(&plan), "two runs are one");
         record
@@ -208,4 +213,97 @@ fn machines_that_write_for_others_take_failed_swaps_away() {
     assert!(proxied.throughput_ops_per_s > 1.1 * alone.throughput_ops_per_s, "{alone:?} {proxied:?}");
     assert!(proxied.latency_ns.p99 < alone.latency_ns.p99, "{alone:?} {proxied:?}");
     assert!(proxied.atomics_per_op < alone.atomics_per_op / 2.0, "{alone:?} {proxied:?}");
+}
+
+/// A FlexKV table with hot keys, and machines that write for others as they are told.
+fn proxied(offloaded: Offloaded, workload: Workload) -> SimulatedPlan {
+    let profile = Profile::load("cx3").expect("an own profile");
+    let pace = ProxyPace::new(1_000).expect("a pace");
+    SimulatedPlan {
+        profile,
+        distribution: Distribution::Zipfian { theta: 0.99 },
+        machines: 6,
+        threads: 4,
+        proxying: Some(Proxying { offloaded, pace, ..Proxying::by(6) }),
+        seconds: 0.002,
+        // Eight seconds of the coordinator.
+        warm_up_seconds: Some(0.008),
+        ..pool(EngineKind::FLEXKV, workload)
+    }
+}
+
+#[test]
+fn the_knob_turns_in_the_simulator_and_samples_show_it() {
+    let plan = SimulatedPlan {
+        seconds: 0.02,
+        warm_up_seconds: Some(0.0),
+        then: Some((Workload::C, 0.004)),
+        sample_seconds: Some(0.001),
+        ..proxied(Offloaded::Found, Workload::A)
+    };
+    let record = run(&plan);
+    assert_eq!(record, run(&plan), "two runs are one");
+    assert_eq!(record.samples.len(), 24, "{record:?}");
+    let counted: f64 = record.samples.iter().map(|sample| sample.ops_per_s * 0.001).sum();
+    assert!((counted / (record.throughput_ops_per_s * 0.024) - 1.0).abs() < 1e-9, "{record:?}");
+    let offloaded: Vec<f64> =
+        record.samples.iter().map(|sample| sample.offloaded.expect("machines serve")).collect();
+    // It begins with all, and measures none of them next.
+    assert!(offloaded.contains(&1.0) && offloaded.contains(&0.0), "{offloaded:?}");
+    // Reads that follow turn nothing.
+    assert!(offloaded[21..].windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits()), "{offloaded:?}");
+}
+
+#[test]
+fn a_part_that_is_set_stays_set_and_hot_partitions_are_spread() {
+    let of = |offloaded| run(&proxied(offloaded, Workload::A));
+    let [all, fifth, hottest] =
+        [Offloaded::Numbered(100), Offloaded::Numbered(20), Offloaded::Hottest(20)].map(of);
+    assert_eq!([&all, &hottest].map(|record| record.offloaded), [Some(1.0), Some(205.0 / 1_024.0)]);
+    assert_eq!(fifth.offloaded, Some(210.0 / 1_024.0), "6 machines have 35 each");
+    let written = |record: &SimulatedRecord| record.proxied_writes.iter().sum::<u64>();
+    assert!(written(&hottest) > 2 * written(&fifth), "{fifth:?} {hottest:?}");
+    let of_all = run(&proxied(Offloaded::Hottest(100), Workload::A));
+    let variation = |record: &SimulatedRecord| record.proxied_writes_variation().expect("writes");
+    assert!(variation(&of_all) < variation(&all), "{all:?} {of_all:?}");
+}
+
+#[test]
+fn more_threads_of_a_machine_that_serves_are_more_cores() {
+    let of = |threads| {
+        let plan = proxied(Offloaded::Numbered(100), Workload::A);
+        let proxying = plan.proxying.map(|proxying| Proxying { threads, ..proxying });
+        run(&SimulatedPlan { profile: plan.profile.with("core.call", 20_000.0), proxying, ..plan })
+    };
+    let [one, two] = [1, 2].map(of);
+    assert!(two.throughput_ops_per_s > 1.3 * one.throughput_ops_per_s, "{one:?} {two:?}");
+}
+
+#[test]
+fn values_that_machines_keep_answer_reads_without_a_verb() {
+    let of = |value_cache_bytes, workload| {
+        let plan = SimulatedPlan {
+            proxying: None,
+            value_cache_bytes,
+            batch: 1,
+            warm_up_seconds: Some(0.01),
+            ..proxied(Offloaded::Numbered(100), workload)
+        };
+        run(&plan)
+    };
+    let (without, with) = (of(None, Workload::C), of(Some(1 << 20), Workload::C));
+    let [none, some] = [&without, &with].map(|record| record.lone_reads.expect("lone reads"));
+    assert_eq!((none.value.part, without.value_hits_per_get), (0.0, 0.0));
+    assert!(some.value.part > 0.2 && some.value.latency_ns_mean < some.address.latency_ns_mean, "{with:?}");
+    assert!((some.value.part - with.value_hits_per_get).abs() < 0.02, "{with:?}");
+    assert!((some.value.part + some.address.part + some.other.part - 1.0).abs() < 1e-9, "{with:?}");
+    assert!(with.reads_per_op < without.reads_per_op, "{with:?} {without:?}");
+    assert!(of(Some(1 << 20), Workload::A).throughput_ops_per_s > 1e5, "and writers recall them");
+}
+
+#[test]
+fn an_engine_that_keeps_no_values_says_so() {
+    let plan = SimulatedPlan { value_cache_bytes: Some(1 << 20), ..pool(EngineKind::ROLEX, Workload::C) };
+    let error = plan.run(&space(&plan), &Cancellation::default()).expect_err("no cache").to_string();
+    assert_eq!(error, "nobody keeps values of rolex's tables");
 }

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     fn phase(name: &str, p99: u64) -> InsertPhase {
-        let latency = LatencyNs { p50: 999_949, p99, p999: 999_949_999 };
+        let latency = LatencyNs { p50: 999_949, p90: p99, p99, p999: 999_949_999 };
         let sample = InsertSample {
             at_s: 0.1,
             inserts_per_s: 3e6,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use serde::{Deserialize, Serialize};
 
-use super::thousands;
+use super::{Measured, thousands};
 use crate::histogram::LatencyNs;
 
 /// A constant that moves a result by less than this is none that anybody has to know better.
@@ -86,6 +86,82 @@ pub struct SimulatedRecord {
     /// Clients READ what their caches lack. Otherwise they call.
     #[serde(default)]
     pub publishes_models: bool,
+    /// Bytes of values that a machine might keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_cache_bytes: Option<u64>,
+    /// Of GETs, those that a kept value answered.
+    #[serde(default)]
+    pub value_hits_per_get: f64,
+    /// The part of all partitions that machines wrote for others at the end; none if no machine does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offloaded: Option<f64>,
+    /// Writes that each of those machines executed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxied_writes: Vec<u64>,
+    /// What answered reads, where operations came one at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lone_reads: Option<LoneReads>,
+    /// The window in samples, if that was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<SimulatedSample>,
+}
+
+/// Reads that came alone, by what answered them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LoneReads {
+    /// A kept value.
+    pub value: HitKind,
+    /// An address that the machine had, and that still held.
+    pub address: HitKind,
+    /// Neither.
+    pub other: HitKind,
+}
+
+/// Reads of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HitKind {
+    /// The part of all reads.
+    pub part: f64,
+    /// What they took, on average.
+    pub latency_ns_mean: f64,
+}
+
+/// A part of the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SimulatedSample {
+    /// When it ended, in s of virtual time from the window's begin.
+    pub at_s: f64,
+    /// What ran at its end.
+    pub workload: String,
+    /// Operations a second of virtual time.
+    pub ops_per_s: f64,
+    /// The part of all partitions that machines wrote for others then; none if no machine does.
+    pub offloaded: Option<f64>,
+}
+
+impl SimulatedRecord {
+    /// What runs on machines are told by, too.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        Measured {
+            throughput_ops_per_s: self.throughput_ops_per_s,
+            latency_ns: self.latency_ns,
+            reads_per_op: self.reads_per_op,
+            bytes_read_per_op: self.bytes_read_per_op,
+            fallbacks_per_op: self.fallbacks_per_op,
+            ..Measured::default()
+        }
+    }
+
+    /// The coefficient of variation of the writes that machines executed for others: their standard deviation
+    /// by their mean. None if there were no such writes.
+    #[must_use]
+    pub fn proxied_writes_variation(&self) -> Option<f64> {
+        let count = self.proxied_writes.len() as f64;
+        let mean = self.proxied_writes.iter().sum::<u64>() as f64 / count;
+        let squares = self.proxied_writes.iter().map(|writes| (*writes as f64 - mean).powi(2));
+        (mean > 0.0).then(|| (squares.sum::<f64>() / count).sqrt() / mean)
+    }
 }
 
 /// How busy the parts of a kind were.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::simulated::table;
 use super::thousands;
 use crate::histogram::LatencyNs;
+use crate::report::Measured;
 use crate::workload::{Cluster, Distribution};
 
 /// What systems reach on the workload of one cluster. Names carry their unit.
@@ -55,6 +56,28 @@ pub struct ClusterRun {
     pub bytes_read_per_op: f64,
     /// The part that limits the run, if the fabric tells and one does.
     pub bottleneck: Option<String>,
+}
+
+impl ClusterRun {
+    /// What a system reached on so many keys with such values, and the part that limited it.
+    #[must_use]
+    pub fn new(
+        system: &str,
+        (keys, value_bytes): (u64, u32),
+        measured: &Measured,
+        bottleneck: Option<String>,
+    ) -> Self {
+        Self {
+            system: system.to_owned(),
+            keys,
+            value_bytes,
+            throughput_ops_per_s: measured.throughput_ops_per_s,
+            latency_ns: measured.latency_ns,
+            reads_per_op: measured.reads_per_op,
+            bytes_read_per_op: measured.bytes_read_per_op,
+            bottleneck,
+        }
+    }
 }
 
 impl ClusterRecord {

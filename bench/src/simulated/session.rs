@@ -7,7 +7,7 @@ use farsight::{Access, Answers, ReadError, WriteError, WriteOperation, WriteOutc
 use farsight_client::{Direction, OpenError, ScanRequest, Session, Table};
 use farsight_fabric::Meters;
 use farsight_fabric_sim::{EnginePrices, Simulation};
-use farsight_index::Pairs;
+use farsight_index::{Counters, Pairs};
 use farsight_oracles::EightBytes;
 
 use super::SimulatedPlan;
@@ -48,8 +48,8 @@ impl PricedSession {
         self.session.meters()
     }
 
-    pub(super) fn fallbacks(&self) -> u64 {
-        self.session.counters().fallbacks
+    pub(super) fn counters(&self) -> Counters {
+        self.session.counters()
     }
 
     /// Work on `count` things, if the client does it at all.

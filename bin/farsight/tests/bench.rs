@@ -648,6 +648,10 @@ fn a_testbed_that_is_none_is_refused() {
     for (arguments, evidence) in [
         (&["--profile", "cx5"][..], "--profile has no meaning with --fabric shm"),
         (&["--fabric", "sim", "--threads", "2"], "--threads has no meaning with --fabric sim"),
+        (
+            &["--fabric", "sim", "--value-cache", "1M"],
+            "--value-cache has no meaning with --engine xstore: values are kept of flexkv's tables",
+        ),
         (&["--fabric", "sim", "--clients", "15"], "expected machines x threads, as 15x24"),
         (&["--fabric", "sim", "--clients", "0x24"], "each from 1 to 1000, got \"0x24\""),
         (&["--fabric", "sim", "--profile", "none.toml"], "expected one of cx3, cx4x2, cx5, or a file"),

@@ -114,13 +114,13 @@ impl Pricing {
         vec![nic; self.prices.nics]
     }
 
-    /// Takes note of the hosts of these groups: those that are not known yet.
-    fn note_hosts(&mut self, groups: impl Iterator<Item = Option<usize>>) {
-        for group in groups.skip(self.servers.len()) {
+    /// Takes note of the hosts of these groups, with so many ports: those that are not known yet.
+    fn note_hosts(&mut self, hosts: impl Iterator<Item = (Option<usize>, usize)>) {
+        for (group, ports) in hosts.skip(self.servers.len()) {
             let whose = group.map_or(Whose::Host(self.servers.len()), Whose::Group);
             let machine = self.machine(whose);
-            // The thread that serves for a group is one of its machine's.
-            let cores = if group.is_some() { 1 } else { self.prices.server_cores };
+            // A thread that serves for a group has a port, and is one of its machine's.
+            let cores = if group.is_some() { ports.max(1) } else { self.prices.server_cores };
             let server = Server { machine, is_shared: group.is_some(), cores: Station::new(cores) };
             self.servers.push(server);
         }
@@ -221,8 +221,8 @@ impl State {
     }
 
     fn host_of(&mut self, pair: usize) -> usize {
-        let groups = self.hosts.iter().map(|host| host.group);
-        self.pricing.as_mut().expect("asked where verbs have prices").note_hosts(groups);
+        let hosts = self.hosts.iter().map(|host| (host.group, host.ports.len()));
+        self.pricing.as_mut().expect("asked where verbs have prices").note_hosts(hosts);
         self.clients[self.pairs[pair].client].host
     }
 

@@ -147,7 +147,7 @@ mod tests {
     use crate::workload::ShapeChange;
 
     fn phase(gets_per_s: f64, p99: u64, fallbacks_per_get: f64) -> ChangePhase {
-        let get_latency_ns = LatencyNs { p50: p99 / 2, p99, p999: p99 };
+        let get_latency_ns = LatencyNs { p50: p99 / 2, p90: p99, p99, p999: p99 };
         ChangePhase {
             gets_per_s,
             get_latency_ns,

@@ -13,8 +13,9 @@ use farsight_index::Answers;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
 use farsight_oracles::Embedding as _;
+use farsight_protocol::ProxyPace;
 
-use super::{Bed, definition, fill, leaf_bytes, proxies};
+use super::{Bed, definition, fill, keepers, leaf_bytes, proxies};
 use crate::driver::store::PLAIN;
 use crate::driver::{Cancellation, DriverError};
 use crate::simulated::SimulatedPlan;
@@ -76,7 +77,8 @@ impl Bed {
         let simulation = super::simulation(&plan.profile.with("machine.server_cores", cores));
         // The coordinator has a group more, and no node is exactly as full as another.
         let bytes = 2 * leaf_bytes(plan, space) / plan.memory_nodes as u64;
-        let options = NodeOptions { table_memory_bytes: bytes, ..NodeOptions::default() };
+        let proxy_pace = plan.proxying.map_or(ProxyPace::default(), |proxying| proxying.pace);
+        let options = NodeOptions { table_memory_bytes: bytes, proxy_pace, ..NodeOptions::default() };
         let addresses: Vec<String> =
             (0..plan.memory_nodes).map(|node| format!("sim://memory-{node}")).collect();
         let nodes: Vec<MemoryNode> =
@@ -99,6 +101,12 @@ impl Bed {
         let some = every(WARM_STEP);
         for table in &tables {
             cancellation.check()?;
+            table.set_proxy_pace(proxy_pace)?;
+            if let Some(bytes) = plan.cache_bytes
+                && !table.set_cache_bytes(bytes)?
+            {
+                return Err(DriverError::NoBudget { engine: plan.engine });
+            }
             let mut session = table.session(Access::OneSided)?;
             session.prefill()?;
             let mut answers = Answers::default();
@@ -107,14 +115,20 @@ impl Bed {
             }
         }
         let left = Arc::new(AtomicUsize::new(1));
-        for machine in 0..plan.proxies {
-            proxies::start(&simulation, plan, machine, &addresses, &left);
-        }
-        if plan.proxies > 0 {
+        let mut executed = Vec::new();
+        if let Some(proxying) = plan.proxying {
+            let start = |machine| proxies::start(&simulation, (plan, proxying), machine, &addresses, &left);
+            executed = (0..proxying.machines).map(start).collect();
             simulation.reach_by_address();
-            simulation.sleep(proxies::BEGUN_WITHIN);
+            simulation.sleep(proxying.begun_within());
         }
-        Ok(Self { tables, _peers: Box::new(nodes), simulation, left })
+        if let Some(bytes) = plan.value_cache_bytes {
+            for of_machine in tables.iter().enumerate() {
+                keepers::start(&simulation, of_machine, bytes, &left)?;
+            }
+        }
+        let client = Some(clients[0].clone());
+        Ok(Self { tables, client, executed, _peers: Box::new(nodes), simulation, left })
     }
 }
 

@@ -48,6 +48,8 @@ impl Bed {
                 table.session(plan.access)?.prefill()?;
             }
         }
-        Ok(Self { tables, _peers: Box::new(node), simulation, left: Arc::new(AtomicUsize::new(1)) })
+        let left = Arc::new(AtomicUsize::new(1));
+        let (client, executed) = (None, Vec::new());
+        Ok(Self { tables, client, executed, _peers: Box::new(node), simulation, left })
     }
 }

@@ -180,7 +180,7 @@ struct Ycsb {
     /// What the client's cache may take of memory [default: as much as it needs]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
-    /// Bytes of values that the client may keep of a FlexKV table [default: none]
+    /// Bytes of values that the client, or each simulated machine, may keep of a FlexKV table [default: none]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     value_cache: Option<u64>,
     /// Measured time of a run [default: 2, simulated 0.002]
@@ -361,7 +361,6 @@ impl Ycsb {
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         if is_simulated {
             ensure!(self.cache.is_none(), "--cache has no meaning with --fabric sim");
-            ensure!(self.value_cache.is_none(), "--value-cache has no meaning with --fabric sim");
             let is_plain = self.values == ValuesName::Fixed && self.data.is_none();
             ensure!(is_plain, "--values blocks and --data have no meaning with --fabric sim");
             return self.simulate(&dataset, &keys, &cancellation);

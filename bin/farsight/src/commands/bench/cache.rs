@@ -108,7 +108,7 @@ impl CacheBudgets {
             engine: EngineKind::XSTORE,
             memory_nodes: 0,
             machines,
-            proxies: 0,
+            proxying: None,
             threads,
             workload: Workload::C,
             distribution,
@@ -117,7 +117,11 @@ impl CacheBudgets {
             batch: self.batch as usize,
             access: Access::OneSided,
             seconds: self.seconds,
+            warm_up_seconds: None,
+            then: None,
+            sample_seconds: None,
             cache_bytes: None,
+            value_cache_bytes: None,
             publishes_models: true,
         })
     }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use farsight::{Access, EngineKind, POOL_NODES_MAX, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::driver::{Placement, ServerSource, Values};
-use farsight_bench::simulated::{Profile, SimulatedPlan};
+use farsight_bench::simulated::{Profile, Proxying, SimulatedPlan};
 use farsight_bench::workload::{Distribution, Workload};
 
 use super::simulated::{Clients, clients};
@@ -179,7 +179,7 @@ impl Pooled {
             engine: system.engine,
             memory_nodes: self.memory_nodes as usize,
             machines,
-            proxies: system.proxies,
+            proxying: (system.proxies > 0).then(|| Proxying::by(system.proxies)),
             threads,
             workload,
             distribution,
@@ -188,7 +188,11 @@ impl Pooled {
             batch: self.batch as usize,
             access: Access::OneSided,
             seconds,
+            warm_up_seconds: None,
+            then: None,
+            sample_seconds: None,
             cache_bytes: None,
+            value_cache_bytes: None,
             publishes_models: true,
         })
     }

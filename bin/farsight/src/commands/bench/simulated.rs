@@ -9,7 +9,7 @@ use farsight::{EngineKind, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
 use farsight_bench::report::{SimulatedRecord, simulated_table};
-use farsight_bench::simulated::{Profile, SimulatedPlan};
+use farsight_bench::simulated::{Profile, Proxying, SimulatedPlan};
 use farsight_bench::workload::Workload;
 
 use super::{EXIT_INTERRUPTED, FabricName, Ycsb};
@@ -85,6 +85,10 @@ impl Testbed {
                 "--proxies has no meaning with --engine {engine}: compute nodes write for others in flexkv's"
             );
         }
+        let is_simulated = ycsb.fabric == FabricName::Sim;
+        if let (Some(engine), true, Some(_)) = (other, is_simulated, ycsb.value_cache) {
+            bail!("--value-cache has no meaning with --engine {engine}: values are kept of flexkv's tables");
+        }
         Ok(())
     }
 }
@@ -148,7 +152,7 @@ impl Ycsb {
             engine,
             memory_nodes: if engine.is_alone() { 0 } else { self.memory_nodes as usize },
             machines,
-            proxies: self.testbed.proxies,
+            proxying: (self.testbed.proxies > 0).then(|| Proxying::by(self.testbed.proxies)),
             threads,
             workload,
             distribution: self.distribution()?.unwrap_or(workload.usual_distribution()),
@@ -157,7 +161,11 @@ impl Ycsb {
             batch: self.batch as usize,
             access: self.access.into(),
             seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
+            warm_up_seconds: None,
+            then: None,
+            sample_seconds: None,
             cache_bytes: None,
+            value_cache_bytes: self.value_cache,
             publishes_models: true,
         })
     }

@@ -130,16 +130,8 @@ impl Twitter {
         let plan = self.pooled.simulated_plan(system, work, value_bytes, self.seconds())?;
         let space = plan.key_space(keys)?;
         let record = plan.run(&space, cancellation)?;
-        Ok(ClusterRun {
-            system: system.name.clone(),
-            keys: record.keys,
-            value_bytes: record.value_size,
-            throughput_ops_per_s: record.throughput_ops_per_s,
-            latency_ns: record.latency_ns,
-            reads_per_op: record.reads_per_op,
-            bytes_read_per_op: record.bytes_read_per_op,
-            bottleneck: record.bottleneck,
-        })
+        let of = (record.keys, record.value_size);
+        Ok(ClusterRun::new(&system.name, of, &record.measured(), record.bottleneck))
     }
 
     fn measured(
@@ -168,16 +160,7 @@ impl Twitter {
         let count = keys.len() as u64;
         let source = self.pooled.source(system.engine, &placement)?;
         let outcome = plan.run(keys, &source, &placement, cancellation)?;
-        let measured = outcome.records[0].median;
-        Ok(ClusterRun {
-            system: system.name.clone(),
-            keys: count,
-            value_bytes: value_bytes as u32,
-            throughput_ops_per_s: measured.throughput_ops_per_s,
-            latency_ns: measured.latency_ns,
-            reads_per_op: measured.reads_per_op,
-            bytes_read_per_op: measured.bytes_read_per_op,
-            bottleneck: None,
-        })
+        let of = (count, value_bytes as u32);
+        Ok(ClusterRun::new(&system.name, of, &outcome.records[0].median, None))
     }
 }
