@@ -400,3 +400,117 @@ fn take_carried(
     }
     Ok(answered)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use farsight_base::prng::SplitMix64;
+    use farsight_protocol::{ReplyWriter, ServerError};
+
+    use super::*;
+
+    const PIECE_BYTES: usize = 24;
+    const VALUE_BYTES_MAX: usize = 20 * PIECE_BYTES;
+
+    /// What a server answers that has so many copies at most: of values that take more than a reply.
+    struct Server {
+        values: Vec<Vec<u8>>,
+        copies: HashSet<u64>,
+        copies_max: usize,
+        refused: usize,
+    }
+
+    impl Server {
+        /// Sends a piece. Nothing is stored of an empty value.
+        fn reply(&mut self, value: usize, number: u64, offset: usize) -> Vec<u8> {
+            let mut frame = Vec::new();
+            let mut writer = ReplyWriter::new(&mut frame);
+            let stored = &self.values[value];
+            let is_copied = stored.len() > PIECE_BYTES;
+            if is_copied && offset == 0 && self.copies.len() == self.copies_max {
+                self.refused += 1;
+                writer.refuse(&ServerError::new(ErrorCode::NoMemory, "no memory"));
+                return frame;
+            }
+            assert!(!is_copied || self.copies.insert(number) == (offset == 0), "a copy that there is not");
+            let end = stored.len().min(offset + PIECE_BYTES);
+            if end == stored.len() {
+                self.copies.remove(&number);
+            }
+            writer.push_long_value(u64::from(!stored.is_empty()) * (1 + value as u64), &stored[offset..end]);
+            writer.set(1, stored.len() as u64);
+            frame
+        }
+    }
+
+    /// Fetches all that a server has, whose replies come in the order of the requests. Returns what came, and
+    /// how often a request was refused.
+    fn fetch(rng: &mut SplitMix64, copies_max: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, usize) {
+        let values: Vec<Vec<u8>> = (0..rng.below(40))
+            .map(|_| {
+                let length = rng.below(4).min(1) * rng.below(VALUE_BYTES_MAX as u64);
+                (0..length).map(|_| rng.next_u64() as u8).collect()
+            })
+            .collect();
+        let mut got = vec![Vec::new(); values.len()];
+        let mut whole = vec![0; values.len()];
+        let mut server = Server { values, copies: HashSet::new(), copies_max, refused: 0 };
+        let mut window = FetchWindow::new(server.values.len());
+        let mut numbers = 0;
+        let mut in_flight = VecDeque::new();
+        loop {
+            while let Some(value) = window.next(|| {
+                numbers += 1;
+                numbers
+            }) {
+                let coming = window.of(value);
+                in_flight.push_back((value, coming.number, coming.asked_bytes));
+                coming.asked_bytes += coming.piece_bytes;
+                window.asked[(window.first + window.in_flight) % CALLS_IN_FLIGHT] = value;
+                window.in_flight += 1;
+            }
+            let Some((value, number, offset)) = in_flight.pop_front() else { break };
+            let reply = server.reply(value, number, offset);
+            let received = window.receive(&reply, VALUE_BYTES_MAX, |value, arrival| match arrival {
+                Arrival::Begin(value_bytes) => got[value].reserve(value_bytes),
+                Arrival::Piece(offset, piece) => {
+                    assert_eq!(got[value].len(), offset);
+                    got[value].extend_from_slice(piece);
+                }
+                Arrival::Whole(version) => whole[value] = version,
+            });
+            received.expect("a piece, or a refusal that is no end");
+            (window.first, window.in_flight) = ((window.first + 1) % CALLS_IN_FLIGHT, window.in_flight - 1);
+        }
+        assert!(server.copies.is_empty(), "what was begun is fetched to its end");
+        for (value, version) in whole.iter().enumerate() {
+            assert_eq!(*version > 0, !server.values[value].is_empty(), "value {value}");
+        }
+        (server.values, got, server.refused)
+    }
+
+    #[test]
+    fn values_come_whole_from_a_server_that_has_memory_for_few() {
+        let mut rng = SplitMix64::fresh();
+        let mut refused = 0;
+        for _ in 0..400 {
+            let copies_max = 1 + rng.below(CALLS_IN_FLIGHT as u64) as usize;
+            let (stored, got, times) = fetch(&mut rng, copies_max);
+            assert!(stored == got, "with {copies_max} copies");
+            refused += times;
+        }
+        assert!(refused > 0, "no server was short of memory");
+    }
+
+    #[test]
+    fn a_server_without_memory_for_one_value_refuses_the_batch() {
+        let mut window = FetchWindow::new(3);
+        assert_eq!(window.next(|| 1), Some(0));
+        window.in_flight = 1;
+        let mut server =
+            Server { values: vec![vec![7; 99]], copies: HashSet::new(), copies_max: 0, refused: 0 };
+        let refused = window.receive(&server.reply(0, 1, 0), VALUE_BYTES_MAX, |_, _| {});
+        assert!(matches!(refused, Err(XStoreError::Server(error)) if error.code == ErrorCode::NoMemory));
+    }
+}
