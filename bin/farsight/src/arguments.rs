@@ -28,6 +28,8 @@ Examples:
   farsight stats                           see tree, model, memory
   farsight doctor                          see what this machine lacks
 
+  farsight get prices 1 --connect etcd://host:2379/pool    find a pool by its name in etcd
+
 Client commands talk to the server at --connect, $FARSIGHT_URL, or the default
 socket, in this order. The default socket is farsight.sock in the first of
 $XDG_RUNTIME_DIR, /run/user/UID, /run/farsight (for root) and

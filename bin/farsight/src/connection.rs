@@ -22,8 +22,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
     /// The server's URL, as `farsight serve` prints it, or those of some of a pool's memory nodes with commas
-    /// between. Of all, for the pool's first table, whose order is then the pool's [default: the default
-    /// socket of this user]
+    /// between. Of all, for the pool's first table, whose order is then the pool's. Or the pool's name in an
+    /// etcd: etcd://[USER:PASSWORD@]HOST[:PORT][,HOST...]/NAME [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
     /// How long to wait for a server that cannot be reached yet, as one that has just been started: 500ms or
@@ -80,13 +80,24 @@ impl Way {
 /// True if nobody has answered: a server may be there soon. What was refused, is so for good.
 fn is_absent(error: &ConnectError) -> bool {
     use FabricError::{Disconnected, System, TimedOut};
-    matches!(error, ConnectError::Fabric(System { .. } | Disconnected { .. } | TimedOut { .. }))
+    match error {
+        ConnectError::Fabric(error) => {
+            matches!(error, System { .. } | Disconnected { .. } | TimedOut { .. })
+        }
+        ConnectError::Cluster(error) => error.is_transient(),
+        _ => false,
+    }
 }
 
 impl Connection {
     /// The URLs given, or that of the default socket.
     pub(crate) fn url(&self) -> Result<Addresses, DefaultSocketError> {
         self.url.clone().map_or_else(|| Ok(ServerUrl::shm(default_socket()?).into()), Ok)
+    }
+
+    /// How they are reached.
+    pub(crate) fn options(&self) -> Result<ConnectOptions> {
+        self.way.options()
     }
 
     /// Takes new nodes into the pool at these addresses, once one is there.

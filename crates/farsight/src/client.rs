@@ -45,7 +45,7 @@ pub struct ConnectOptions {
     /// The network card to use for RDMA, by its name; without one the one with this side's address.
     pub rdma_device: Option<String>,
     /// Connects without certificates to other machines, where anyone on the way can read and change
-    /// everything.
+    /// everything; also to an etcd there, whose word it is where a pool's nodes are.
     pub allow_plaintext: bool,
     /// How sessions over TCP and RDMA wait for answers.
     pub waiting: Waiting,
@@ -65,7 +65,7 @@ impl Default for ConnectOptions {
 }
 
 /// Connects to the server at `url`, as in `shm:///run/farsight.sock`, or to a pool's memory nodes, as in
-/// `tcp://a:7474,tcp://b:7474`.
+/// `tcp://a:7474,tcp://b:7474`, or to a pool by its name, as in `etcd://host:2379/users`.
 ///
 /// # Errors
 /// [`ConnectError`]: a URL that is none, no server at its path, another user's, or one of another version.
@@ -320,6 +320,8 @@ impl Client {
 /// What is done over the fabric that addresses name.
 pub(crate) trait OverFabric {
     type Done;
+    /// Nodes are wanted, too, that are registered under the pool's name and belong to no pool.
+    const WITH_STRANGERS: bool = false;
 
     /// Does it with these addresses, and a way to any address of that fabric.
     fn run<C: Connection>(&mut self, given: Vec<String>, to: DialTo<C>) -> Result<Self::Done, ConnectError>;
@@ -351,6 +353,7 @@ pub(crate) fn with_ways<O: OverFabric>(
     options: &ConnectOptions,
     over: &mut O,
 ) -> Result<O::Done, ConnectError> {
+    let to = &to.resolved(options, O::WITH_STRANGERS)?;
     let first = &to.urls()[0];
     let is_other = |url: &&ServerUrl| discriminant(*url) != discriminant(first);
     if let Some(second) = to.urls().iter().find(is_other) {

@@ -90,6 +90,7 @@ impl ComputeNode {
         pool: &Addresses,
         options: &ComputeNodeOptions,
     ) -> Result<Self, ComputeNodeError> {
+        let pool = &pool.resolve(&options.connect)?;
         let client = Client::connect_with(pool, &options.connect)?;
         let workers = listening.workers_of_each();
         if !(1..=WORKERS_MAX).contains(&workers) {

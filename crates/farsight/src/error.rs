@@ -2,6 +2,7 @@
 //! are.
 
 use farsight_client::{CatalogueError, RepairError};
+use farsight_cluster::ClusterError;
 use farsight_fabric::FabricError;
 use farsight_protocol::KeyKind;
 
@@ -19,6 +20,17 @@ pub enum ConnectError {
     /// What answered is neither a server nor the memory nodes of a pool, or could not be asked.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// The pool of this name is not found.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The nodes that have a name listen at no fabric that all of them have.
+    #[error("the nodes of {name} listen at no fabric in common: {nodes:?}")]
+    NoCommonFabric {
+        /// The name.
+        name: String,
+        /// The addresses of each.
+        nodes: Vec<Vec<String>>,
+    },
     /// Memory nodes over several fabrics.
     #[error("{first} and {second} are of different fabrics: a client reaches all nodes of a pool over one")]
     MixedFabrics {

@@ -115,7 +115,9 @@ mod expiry;
 mod key;
 mod neighbours;
 mod pairs;
+mod registered;
 mod repair;
+mod resolve;
 mod scan;
 mod server;
 mod session;
@@ -152,6 +154,7 @@ pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,
     ReadError, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
 };
+pub use farsight_cluster::{ClusterError, ClusterUrl, ClusterUrlError, Etcd, EtcdOptions, Known, MapRecord};
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};

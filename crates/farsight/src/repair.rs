@@ -8,7 +8,8 @@ use crate::{Addresses, ConnectError, ConnectOptions, PoolRepairError};
 
 /// Takes new nodes into a pool, in the places of nodes that it has lost. A lost node is started again first,
 /// empty, at its address. Or another node is started elsewhere, empty, and `to` names that, too: clients
-/// learn its address from the pool's other nodes. This copies to it what it is to have of each table with
+/// learn its address from the pool's other nodes. By the pool's name no address is needed: a new node that
+/// is registered under it is taken in. This copies to it what it is to have of each table with
 /// replicas, and has the pool go on with it. From then on another node may be lost.
 ///
 /// While it copies nobody reads or writes: operations wait for up to ten seconds, and fail then. Tables
@@ -32,6 +33,7 @@ struct Repairing<'p> {
 
 impl OverFabric for Repairing<'_> {
     type Done = Result<Vec<Repaired>, RepairError>;
+    const WITH_STRANGERS: bool = true;
 
     fn run<C: Connection>(&mut self, given: Vec<String>, to: DialTo<C>) -> Result<Self::Done, ConnectError> {
         let FoundPool { dial, strangers, .. } = found(farsight_client::find_pool(given, to))?;

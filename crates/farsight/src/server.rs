@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_cluster::{ClusterError, ClusterUrl, EtcdOptions};
 use farsight_durability::disk::RealDisk;
 use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
@@ -13,6 +14,7 @@ use farsight_layout::FORMAT_VERSION;
 use farsight_node::{DataOptions, Node, NodeHandle, NodeOptions, ShutdownError, process};
 use farsight_protocol::{Ack, NodeStats, PoolAddresses};
 
+use crate::registered::{Registered, Registering};
 use crate::{
     Addresses, ConnectOptions, DefaultSocketError, Endpoint, Epoch, PoolTraining, ServerUrl, default_socket,
 };
@@ -21,6 +23,8 @@ use crate::{
 /// gone then, for they are memory, unless it keeps them in a directory ([`ServerBuilder::data`]).
 pub struct Server {
     urls: Vec<ServerUrl>,
+    /// Dropped before the node: nobody is led to it any more.
+    registered: Option<Registered>,
     /// Dropped before the node: its client's last calls are answered.
     training: PoolTraining,
     handle: NodeHandle,
@@ -41,6 +45,8 @@ pub struct ServerBuilder {
     snapshot_bytes: Option<u64>,
     /// One a fabric.
     pools: Vec<Addresses>,
+    /// The pool's name, and how many nodes it is to have.
+    cluster: Option<(ClusterUrl, u8)>,
     options: NodeOptions,
 }
 
@@ -80,6 +86,23 @@ pub enum StartError {
         /// Another.
         second: Addresses,
     },
+    /// It cannot be registered under its pool's name.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// It listens at an address at which nobody else can reach it.
+    #[error(
+        "{url} is no address for others, and a node that is registered has only such: let it listen at the address of this \
+         host, or at its name"
+    )]
+    Everywhere {
+        /// The address.
+        url: ServerUrl,
+    },
+    /// It was told its pool's addresses, and where to find them.
+    #[error(
+        "the nodes of a pool are told its addresses (pool), or find them under its name (cluster): not both"
+    )]
+    PoolAndCluster,
     /// It cannot serve over RDMA.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -102,6 +125,7 @@ impl Server {
             data: None,
             snapshot_bytes: None,
             pools: Vec::new(),
+            cluster: None,
             options: NodeOptions::default(),
         }
     }
@@ -148,6 +172,7 @@ impl Server {
     /// # Errors
     /// [`ShutdownError`] if a thread does not end within 10 s.
     pub fn shutdown(self) -> Result<(), ShutdownError> {
+        drop(self.registered);
         drop(self.training);
         self.handle.shutdown()
     }
@@ -243,6 +268,17 @@ impl ServerBuilder {
         self
     }
 
+    /// Registers the server under its pool's name in an etcd, as long as it runs, and keeps the pool's map
+    /// there. Clients find the pool by that name. Before the first table they wait for `nodes` nodes, 1 to
+    /// 16, and those that came first are the pool.
+    ///
+    /// While etcd is away the pool goes on with the map that its nodes have. On another host it is reached
+    /// unprotected, which [`ServerBuilder::allow_plaintext`] allows.
+    pub fn cluster(mut self, name: ClusterUrl, nodes: u8) -> Self {
+        self.cluster = Some((name, nodes));
+        self
+    }
+
     /// Keeps the tables in this directory, which belongs to one server at a time: a server that is started
     /// there later has them, with all that `ack` promises. Tables are of XStore then, or of XStore-D over
     /// nodes that have a directory each.
@@ -291,6 +327,12 @@ impl ServerBuilder {
             options.data = Some(DataOptions { ack: *ack, snapshot_bytes, ..data });
         }
         options.pool = pool_addresses(&self.pools)?;
+        if self.cluster.is_some() && !self.pools.is_empty() {
+            return Err(StartError::PoolAndCluster);
+        }
+        let is_durable = self.data.is_some();
+        let etcd = EtcdOptions { allow_plaintext: self.allow_plaintext };
+        let cluster = self.cluster.clone();
         let connect = self.connect_options();
         let listening = self.listen_at_all()?;
         options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
@@ -301,7 +343,11 @@ impl ServerBuilder {
             let thread = PoolTraining::THREAD.to_owned();
             farsight_node::StartError::Thread { thread, source }
         })?;
-        Ok(Server { urls, training, handle })
+        let register = |(name, pool_nodes): (ClusterUrl, u8)| {
+            Registering { name, etcd, urls: &urls, pool_nodes, is_durable }.start(handle.own_map())
+        };
+        let registered = cluster.map(register).transpose()?;
+        Ok(Server { urls, registered, training, handle })
     }
 
     /// How this process reaches the server that it is.

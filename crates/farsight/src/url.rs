@@ -5,6 +5,8 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use farsight_cluster::ClusterUrlError;
+
 /// A server's address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ServerUrl {
@@ -61,9 +63,12 @@ pub enum EndpointProblem {
     },
 }
 
-/// Text that is no server's address.
+/// Text that is no server's address, nor a pool's name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
+    /// It is to be a pool's name in an etcd, and is none.
+    #[error(transparent)]
+    Cluster(#[from] ClusterUrlError),
     /// No `scheme://` in front.
     #[error("{url:?} is no server URL: it needs a scheme, as in shm:///run/farsight.sock")]
     NoScheme {
@@ -73,7 +78,7 @@ pub enum UrlError {
     /// A scheme that means nothing.
     #[error(
         "{url:?} has the unknown scheme {scheme:?}; known are shm, tcp and rdma, as in \
-         shm:///run/farsight.sock and tcp://host:7474"
+         shm:///run/farsight.sock and tcp://host:7474, and etcd alone, for a pool's name"
     )]
     UnknownScheme {
         /// The text.

@@ -10,8 +10,8 @@ use farsight_fabric::Listener;
 use farsight_protocol::NodeStats;
 
 use crate::{
-    Background, BackgroundState, NodeOptions, NodeState, OwnPool, ShutdownError, StartError, Stop, Threads,
-    prefault,
+    Background, BackgroundState, NodeOptions, NodeState, OwnMap, OwnPool, ShutdownError, StartError, Stop,
+    Threads, prefault,
 };
 
 /// The longest sleep of the training thread with nothing to do. Whatever gives it something wakes it.
@@ -124,6 +124,12 @@ impl NodeHandle {
     #[must_use]
     pub fn own_pool(&self) -> OwnPool {
         OwnPool::of(Arc::clone(&self.state))
+    }
+
+    /// The node as one who keeps its pool's map, for a thread that registers it elsewhere.
+    #[must_use]
+    pub fn own_map(&self) -> OwnMap {
+        OwnMap::of(Arc::clone(&self.state))
     }
 
     /// Why the node refuses every call, if a bug made it so.

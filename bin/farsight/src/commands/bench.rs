@@ -94,7 +94,9 @@ impl Running {
     /// The server, if one is named, for tables of this engine.
     fn source(&self, engine: Option<&'static EngineKind>) -> Result<Option<ServerSource>> {
         let Some(addresses) = &self.connect else { return Ok(None) };
-        Ok(Some(ServerSource::Connect(engine, addresses.clone(), self.way.options()?)))
+        let options = self.way.options()?;
+        let addresses = addresses.resolve(&options)?;
+        Ok(Some(ServerSource::Connect(engine, addresses, options)))
     }
 
     /// Which tables are made there.
@@ -584,8 +586,20 @@ impl PinnedServer {
         let settings = Settings::at(self.socket.clone(), self.listen);
         let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
         let Self { data, ack, snapshot_bytes, .. } = self;
-        let (pool, lease) = (Vec::new(), None);
-        let served = Serve { settings, prefault, train, pool, data, ack, snapshot_bytes, trusted, lease };
+        let (pool, cluster, nodes, lease) = (Vec::new(), None, 1, None);
+        let served = Serve {
+            settings,
+            prefault,
+            train,
+            pool,
+            cluster,
+            nodes,
+            data,
+            ack,
+            snapshot_bytes,
+            trusted,
+            lease,
+        };
         let served = served.serve(guarded);
         // A failure is told in a file there, to the benchmark if it lives. Where nobody reads that this is
         // ready, its end has begun: the kernel closes what it had open before it leaves its children.

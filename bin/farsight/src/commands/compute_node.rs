@@ -37,7 +37,7 @@ Several of them share the partitions of each table, by how much is written in ea
   farsight compute-node --pool $FARSIGHT_URL --listen tcp://10.0.0.3:7475 --allow-plaintext
   farsight compute-node --pool $FARSIGHT_URL --listen tcp://10.0.0.4:7475 --allow-plaintext")]
 pub(crate) struct Serving {
-    /// The pool's memory nodes, as clients name them
+    /// The pool's memory nodes, as clients name them, or the pool's name in an etcd
     #[arg(long, value_name = "URL[,URL...]")]
     pool: Addresses,
     /// Of each table's 1024 partitions, for how many to write at most

@@ -1,5 +1,6 @@
 //! `farsight doctor`.
 
+mod cluster;
 mod disk;
 mod kernel;
 mod limits;
@@ -25,6 +26,7 @@ Examples:
   farsight doctor
   farsight doctor --connect shm:///run/farsight/main.sock
   farsight doctor --connect tcp://127.0.0.1:7474
+  farsight doctor --connect etcd://127.0.0.1:2379/users
   farsight doctor --data /var/lib/farsight")]
 pub(crate) struct Doctor {
     #[command(flatten)]
@@ -71,6 +73,7 @@ impl Doctor {
         match self.connection.url() {
             Ok(url) => {
                 findings.extend(socket_of(&url).map(server::socket_directory));
+                findings.extend(url.cluster().map(|name| cluster::cluster(&self.connection, name)));
                 findings.push(server::server(&self.connection, &url));
                 findings.extend(server::snapshots(&self.connection));
             }

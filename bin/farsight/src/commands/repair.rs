@@ -15,7 +15,8 @@ use crate::connection::Connection;
 ///
 /// A pool whose tables have replicas goes on when it loses a node, and has fewer replicas from then on.
 /// Start a node at the lost one's address, as you started the lost one: it is empty. Then run this. Or start
-/// one at another address, and name that beside a node of the pool. It copies to the new node what that is
+/// one at another address, and name that beside a node of the pool. Of a pool by its name, a node that is
+/// registered and belongs to no pool is the new one. It copies to the new node what that is
 /// to have of each table with replicas, and the pool goes on with it. From then on it may lose another one.
 ///
 /// It copies most of that while programs read and write. Then, for a short time, none does: operations wait

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use farsight::{
-    Ack, Addresses, ConnectOptions, NodeStats, PoolTraining, Server, ServerBuilder, ServerUrl, report,
+    Ack, Addresses, ClusterUrl, ConnectOptions, NodeStats, PoolTraining, Server, ServerBuilder, ServerUrl,
+    report,
 };
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use signal_hook::iterator::Signals;
@@ -56,7 +57,13 @@ A pool of two nodes:
   farsight serve --listen tcp://10.0.0.2:7474 --memory 16G --allow-plaintext
   farsight create prices --allow-plaintext
   farsight put prices 100 '8 bytes.' --allow-plaintext
-  farsight get prices 100 --allow-plaintext --connect tcp://10.0.0.2:7474     one of them is enough now")]
+  farsight get prices 100 --allow-plaintext --connect tcp://10.0.0.2:7474     one of them is enough now
+
+The same by a name, under which etcd keeps where the nodes are:
+  export FARSIGHT_URL=etcd://127.0.0.1:2379/prices
+  farsight serve --listen tcp://10.0.0.1:7474 --allow-plaintext --cluster $FARSIGHT_URL --nodes 2
+  farsight serve --listen tcp://10.0.0.2:7474 --allow-plaintext --cluster $FARSIGHT_URL --nodes 2
+  farsight create prices --allow-plaintext --wait 5s")]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) settings: Settings,
@@ -74,6 +81,15 @@ pub(crate) struct Serve {
     /// [default: what the client says that makes the first table]
     #[arg(long, value_name = "URL[,URL...]")]
     pub(crate) pool: Vec<Addresses>,
+    /// Register under the pool's name in an etcd, so that clients find the pool by that name:
+    /// etcd://[USER:PASSWORD@]HOST[:PORT][,HOST...]/NAME. The pool goes on while etcd is away
+    #[arg(long, value_name = "URL", conflicts_with = "pool")]
+    pub(crate) cluster: Option<ClusterUrl>,
+    /// How many nodes the pool has, with --cluster: the first table is made when so many are registered, of
+    /// those that came first. The others may take the place of a lost one
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster",
+        value_parser = value_parser!(u8).range(1..=16))]
+    pub(crate) nodes: u8,
     /// Keep the tables in this directory: a server started there later has them. It belongs to one server
     /// at a time; its tables are of xstore and of this node alone
     #[arg(long, value_name = "DIR")]
@@ -195,7 +211,7 @@ impl Serve {
 
     /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
     fn start(self, signals: &mut Signals) -> Result<Option<Server>> {
-        let Self { settings, prefault, pool, lease, data, ack, snapshot_bytes, .. } = self;
+        let Self { settings, prefault, pool, cluster, nodes, lease, data, ack, snapshot_bytes, .. } = self;
         let table_bytes = settings.memory.unwrap_or(u64::MAX);
         let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
         let style = ProgressStyle::with_template(
@@ -213,6 +229,9 @@ impl Serve {
             builder = builder.snapshot_bytes(bytes);
         }
         builder = pool.into_iter().fold(builder, ServerBuilder::pool);
+        if let Some(name) = cluster {
+            builder = builder.cluster(name, nodes);
+        }
         let mut is_ended = false;
         let started = builder.start_reporting(|taken_bytes| {
             bar.set_position(taken_bytes);

@@ -1,6 +1,7 @@
 //! The program from outside: a server in a process of its own, and commands against it.
 
 mod addresses;
+mod cluster;
 mod compute_node;
 mod copies;
 mod durability;
@@ -9,6 +10,8 @@ mod endings;
 mod faults;
 mod figures;
 mod loads;
+#[path = "../../../../crates/cluster/tests/etcd/local_etcd.rs"]
+mod local_etcd;
 mod memory;
 mod operations;
 mod pool;
