@@ -7,6 +7,7 @@
 mod budget;
 mod change;
 mod engines;
+mod flexkv;
 mod inserts;
 mod memory;
 mod model;
@@ -19,7 +20,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::report::{
-    ChangeRecord, ClusterRecord, Comparison, InsertRecord, ModelRecord, Record, SimulatedRecord,
+    ChangeRecord, ClusterRecord, Comparison, FlexPointRecord, InsertRecord, ModelRecord, Record,
+    SimulatedRecord,
 };
 use engines::distinct;
 
@@ -95,6 +97,10 @@ fn of_several(results: &Value) -> Option<Result<String, FigureError>> {
     if all_have("cluster") && all_have("runs") {
         let records = Vec::<ClusterRecord>::deserialize(results).map_err(FigureError::from);
         return Some(records.and_then(|records| twitter::draw(&records)));
+    }
+    if all_have("figure") && all_have("run") {
+        let records = Vec::<FlexPointRecord>::deserialize(results).map_err(FigureError::from);
+        return Some(records.and_then(|records| flexkv::draw(&records)));
     }
     if all_have("change") && all_have("samples") {
         let records = Vec::<ChangeRecord>::deserialize(results).map_err(FigureError::from);

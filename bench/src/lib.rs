@@ -15,6 +15,7 @@
 //! | [`loaded_leaves`] | leaves as a bulk load leaves them, without a server |
 //! | [`model_survey`] | a model trained over a dataset's leaves, and how well it follows them |
 //! | [`figures`] | results as pictures |
+//! | [`flexkv_figures`] | the runs of each figure of FlexKV's evaluation |
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
 //! | [`simulated`] | YCSB on the simulated fabric, where verbs have prices |
 //! | [`verb_mixes`] | the verbs of FlexKV and its rivals where they have prices |
@@ -26,6 +27,7 @@
 pub mod dataset;
 pub mod driver;
 pub mod figures;
+pub mod flexkv_figures;
 pub mod histogram;
 pub mod limits;
 pub mod loaded_leaves;

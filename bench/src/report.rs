@@ -7,6 +7,7 @@
 mod budget;
 mod change;
 mod comparison;
+mod flexkv;
 mod inserts;
 mod mixes;
 mod model;
@@ -29,6 +30,8 @@ pub use change::{
     ChangeMark, ChangeMemory, ChangePhase, ChangeRecord, ChangeSample, ChangeScans, change_table,
 };
 pub use comparison::{ComparedStore, Comparison, Rate, Work};
+pub(crate) use flexkv::flex_systems;
+pub use flexkv::{FlexPointRecord, FlexRun, flex_table};
 pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
 pub use mixes::{MixRecord, RatioRecord, mix_table, ratio_table};
 pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};

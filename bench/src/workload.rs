@@ -22,6 +22,7 @@ mod popularity;
 mod shape_change;
 mod stream;
 mod twitter;
+mod update_share;
 
 use std::{fmt, str::FromStr};
 
@@ -32,6 +33,7 @@ pub use key_space::{InsertSupply, KeySpace};
 pub use shape_change::{ChangeKeys, ShapeChange};
 pub use stream::{OperationStream, SLOTS_DEFAULT};
 pub use twitter::Cluster;
+pub use update_share::UpdateShare;
 
 /// Longest scan of workload E, in keys; lengths are uniform from 1.
 pub const SCAN_LENGTH_MAX: u16 = 100;
@@ -102,6 +104,8 @@ pub enum Workload {
     F,
     /// As one of Twitter's caches.
     Twitter(Cluster),
+    /// Reads and this share of updates.
+    Updates(UpdateShare),
 }
 
 /// Shares of the operations in percent; they add up to 100.
@@ -135,6 +139,7 @@ impl Workload {
             Self::E => "e",
             Self::F => "f",
             Self::Twitter(cluster) => cluster.name(),
+            Self::Updates(share) => share.name(),
         }
     }
 
@@ -161,6 +166,9 @@ impl Workload {
             Self::E => Mix { scan: 95, insert: 5, ..Mix::default() },
             Self::F => Mix { read: 50, read_modify_write: 50, ..Mix::default() },
             Self::Twitter(cluster) => cluster.mix(),
+            Self::Updates(share) => {
+                Mix { read: 100 - share.percent(), update: share.percent(), ..Mix::default() }
+            }
         }
     }
 }

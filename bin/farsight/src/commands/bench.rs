@@ -2,6 +2,7 @@
 
 mod cache;
 mod change;
+mod flexkv;
 mod help;
 mod inserts;
 mod mixes;
@@ -129,6 +130,8 @@ enum Action {
     Recovery(recovery::Recovery),
     Cache(cache::CacheBudgets),
     Twitter(Box<twitter::Twitter>),
+    #[command(name = "flexkv")]
+    FlexKv(Box<flexkv::FlexKv>),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -330,6 +333,7 @@ impl Bench {
             Some(Action::Cache(cache)) => cache.run(),
             Some(Action::Mixes(mixes)) => mixes.run(),
             Some(Action::Twitter(twitter)) => twitter.run(),
+            Some(Action::FlexKv(flexkv)) => flexkv.run(),
             Some(Action::Values(values)) => values.run(),
             Some(Action::Recovery(recovery)) => recovery.run(),
             Some(Action::Server(server)) => server.run(),

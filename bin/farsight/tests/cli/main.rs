@@ -9,6 +9,7 @@ mod durable_pool;
 mod endings;
 mod faults;
 mod figures;
+mod flexkv_figures;
 mod loads;
 #[path = "../../../../crates/cluster/tests/etcd/local_etcd.rs"]
 mod local_etcd;
