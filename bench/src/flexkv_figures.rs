@@ -173,10 +173,9 @@ impl FlexTestbed {
         let Self { memory_nodes, compute_nodes, client_threads, batch, keys, .. } = self;
         format!(
             "simulated, profile {}: {compute_nodes} compute and {memory_nodes} memory nodes, {} clients x \
-             {batch}; {keys} keys, pairs of {PAIR_BYTES} B; {} ms, coordinator {} times as fast",
+             {batch}; {keys} keys, pairs of {PAIR_BYTES} B; coordinator {} times as fast",
             self.profile.name,
             compute_nodes * client_threads,
-            self.seconds * 1e3,
             self.pace.times(),
         )
     }
