@@ -19,6 +19,7 @@ mod restart;
 mod set_up;
 mod tls;
 mod two_hosts;
+mod values;
 mod x_store_d;
 mod ycsb;
 
