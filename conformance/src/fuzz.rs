@@ -12,6 +12,7 @@
 
 pub mod canary;
 mod client;
+mod cluster_record;
 mod copy;
 pub mod driver;
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "published", run: published::run, seeds: published::seeds },
     Target { name: "log", run: log::run, seeds: log::seeds },
     Target { name: "copy", run: copy::run, seeds: copy::seeds },
+    Target { name: "cluster_record", run: cluster_record::run, seeds: cluster_record::seeds },
     Target { name: "hash_index", run: hash_index::run, seeds: hash_index::seeds },
     Target { name: "value_block", run: value_block::run, seeds: value_block::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
