@@ -11,6 +11,7 @@ mod proxies;
 mod repairs;
 mod scenarios;
 mod trainer;
+mod wraps;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,14 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
+use farsight_base::{Stamp, WORDS_PER_LINE};
 use farsight_client::{Access, CatalogueError, PoolClient};
-use farsight_fabric_sim::{Kind, SimConnection, Simulation};
+use farsight_fabric_sim::{Kind, SimConnection, SimRegion, Simulation};
+use farsight_layout::OWNER_WORD;
 use farsight_node::NodeOptions;
 
 use crate::Scenario;
-use crate::classes::Coverage;
+use crate::classes::{Coverage, Mark};
 use crate::client::{End, Plan};
 use crate::cluster::{Cluster, connect_pool};
 use crate::journal::Journal;
@@ -94,6 +97,13 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     let left = Arc::new(AtomicUsize::new(scenario.processes));
     let stage = Stage { scenario, pools, bystander, left };
     stage.pools.make_table().map_err(|error| error.to_string())?;
+    if scenario.is_rolex() {
+        watch_leaf_locks(simulation, scenario);
+    }
+    if scenario.first_stamp != Stamp(0) {
+        let nodes = stage.pools.current();
+        nodes.iter().enumerate().for_each(|(index, node)| scenario.age_leaves(node, index == 0));
+    }
     scenario.fill(&stage.bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
     C::remember(&stage)?;
     simulation.set_rules(scenario.rules.clone());
@@ -103,10 +113,19 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     coverage.strikes = simulation.strikes();
     simulation.set_rules(Vec::new());
     simulation.await_stopped_hosts();
+    if let Some(what) = simulation.called_under_lock() {
+        // Others wait for the lock as long as the processor takes, and a fence for its lease.
+        return Err(what);
+    }
     if !all_ended {
         return Err(format!("a process still waits after {LASTS_MAX:?}"));
     }
     let splits = stage.look_back(&coverage)?;
+    if scenario.first_stamp != Stamp(0) {
+        let nodes = stage.pools.current();
+        let wrapped = nodes.iter().map(|node| scenario.wrapped_leaf_lines(node)).sum();
+        journal.mark(Mark::Wrapped, wrapped);
+    }
     let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
     let lasted = simulation.now().since(MonotonicNs(0));
     let mut coverage = journal.coverage();
@@ -210,6 +229,14 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
             }
         });
     }
+}
+
+/// Has the simulation note who calls a processor while it holds the lock of a leaf.
+fn watch_leaf_locks(simulation: &Simulation, scenario: &Scenario) {
+    let (scenario, leaf_words) = (scenario.clone(), scenario.leaf_lines() * WORDS_PER_LINE);
+    simulation.watch_locks(move |region: &SimRegion, word| {
+        word % leaf_words == OWNER_WORD && scenario.has_leaves(region)
+    });
 }
 
 /// Ends a node for good: at once, or its processor first.

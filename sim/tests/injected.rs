@@ -119,11 +119,13 @@ found! {
     no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
     a_lock_taken_over_without_a_fence: StolenUnfenced in "pool-leases" within 200;
     a_lock_that_nobody_else_takes_over: NotPoisoned in "pool-deaths" within 500;
+    a_journal_cleared_before_the_repair_is_done: JournalClearedEarly in "pool-deaths" within 500;
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 1_000;
     a_merged_leaf_left_open: MergedUnclosed in "pool-merges" within 200;
-    a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 200;
+    a_processor_asked_beside_locks: AskedBesideLocks in "pool" within 100;
+    a_leaf_adopted_that_was_free_meanwhile: AdoptedBlind in "pool-merges" within 400;
     a_leaf_at_which_a_group_begins_merged: AnchorTakenBlind in "pool-groups" within 1_000;
     a_write_done_along_and_again: TakenUnmarked in "pool" within 3_000;
     an_update_that_nobody_overtook: OvertakenByNone in "pool" within 50;
@@ -191,7 +193,6 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "OvertakenBeforeAsked",
     "UnshownCleared",
     "JournalMissing",
-    "JournalClearedEarly",
     "BornOpenedEarly",
     "ImageKept",
     "SentBehindGivenUp",

@@ -19,7 +19,7 @@ use farsight_index_rolex::{
 use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, ROOT_WORD, RootWord};
 use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_oracles::EightBytes;
-use farsight_protocol::{Blocks, Fenced, Space};
+use farsight_protocol::{Adopted, Blocks, Claim, Fenced, Space, TakenBlocks};
 
 use super::direct::with_old;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -169,15 +169,15 @@ impl PoolCalls for Calls {
         Err(format!("compute node {compute_node} lives").into())
     }
 
-    fn adopt(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+    fn adopt(&self, _node: usize, known: Claim, _leaves: &[Blocks]) -> CallResult<Adopted> {
+        Ok(Adopted { claim: known, is_done: true })
+    }
+
+    fn pin(&self, _node: usize, _of: (Space, Claim), _blocks: &[Blocks]) -> CallResult<()> {
         Ok(())
     }
 
-    fn pin(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
-        Ok(())
-    }
-
-    fn free(&self, node: usize, _space: Space, blocks: &[Blocks]) -> CallResult<()> {
+    fn free(&self, node: usize, _of: (Space, Claim), blocks: &[Blocks]) -> CallResult<()> {
         let numbers = blocks.iter().flat_map(|run| run.first..run.first + run.count);
         self.given[node].free.lock().expect("no thread panics").extend(numbers);
         Ok(())
@@ -187,8 +187,8 @@ impl PoolCalls for Calls {
         Ok(Vec::new())
     }
 
-    fn take_orphans(&self, _node: usize, _space: Space, _of: u32) -> CallResult<Vec<Blocks>> {
-        Ok(Vec::new())
+    fn take_orphans(&self, _node: usize, _space: Space, _of: u32) -> CallResult<TakenBlocks> {
+        Ok(TakenBlocks { claim: Claim::ALLOCATED, blocks: Vec::new() })
     }
 }
 

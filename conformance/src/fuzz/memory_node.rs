@@ -14,8 +14,8 @@ use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_node::Service;
 use farsight_node::{NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, LostNodes, PoolMap, PoolPlace, Reply, Request,
-    ServerError, Space, TableDefinition, TableId, TableLayout,
+    Adopted, Blocks, Claim, ComputeNode, ControlRequest, Fenced, KeyKind, LostNodes, PoolMap, PoolPlace,
+    Reply, Request, ServerError, Space, TableDefinition, TableId, TableLayout, TakenBlocks,
 };
 use serde::de::DeserializeOwned;
 
@@ -33,7 +33,12 @@ const CLIENTS: usize = 4;
 type Identity = (u64, ComputeNode);
 
 /// Who has a block that is pinned.
-const NOBODY: Identity = (u64::MAX, ComputeNode(0));
+const NOBODY: (Identity, Claim) = ((u64::MAX, ComputeNode(0)), Claim::ALLOCATED);
+
+/// Who has blocks, and since which call.
+type By = (ClientId, Claim);
+/// What they are.
+type Of = (TableId, Space);
 
 struct SteppedNode {
     host: Arc<LocalHost>,
@@ -47,7 +52,7 @@ struct SteppedNode {
 #[derive(Default)]
 struct NodeTwin {
     identities: BTreeMap<u64, Identity>,
-    blocks: BTreeMap<(u32, bool, u32), Identity>,
+    blocks: BTreeMap<(u32, bool, u32), (Identity, Claim)>,
 }
 
 impl SteppedNode {
@@ -89,28 +94,28 @@ impl SteppedNode {
                         *space == Space::Leaves || (given.count == *count && given.first > 0),
                         "{given:?}"
                     );
-                    self.twin.give(client, *table, *space, &[given]);
+                    self.twin.give((client, Claim::ALLOCATED), (*table, *space), &[given]);
                 }
             }
             ControlRequest::TakeOrphans { table, space, .. } => {
-                if let Ok(given) = answer::<Vec<Blocks>>(&reply) {
-                    self.twin.give(client, *table, *space, &given);
+                if let Ok(TakenBlocks { claim, blocks }) = answer(&reply) {
+                    self.twin.give((client, claim), (*table, *space), &blocks);
                 }
             }
-            ControlRequest::Free { table, space, blocks } => {
+            ControlRequest::Free { table, space, claim, blocks } => {
                 if let Ok(count) = answer::<u64>(&reply) {
-                    let freed = self.twin.take(client, *table, *space, blocks, None);
+                    let freed = self.twin.take((client, *claim), (*table, *space), blocks, None);
                     assert_eq!(count, freed, "{request:?}");
                 }
             }
-            ControlRequest::Pin { table, space, blocks } => {
+            ControlRequest::Pin { table, space, claim, blocks } => {
                 if answer::<()>(&reply).is_ok() {
-                    self.twin.take(client, *table, *space, blocks, Some(NOBODY));
+                    self.twin.take((client, *claim), (*table, *space), blocks, Some(NOBODY));
                 }
             }
-            ControlRequest::Adopt { table, space, blocks } => {
-                if answer::<()>(&reply).is_ok() {
-                    self.twin.adopt(client, *table, *space, blocks);
+            ControlRequest::Adopt { table, space, blocks, .. } => {
+                if let Ok(Adopted { claim, is_done: true }) = answer(&reply) {
+                    self.twin.adopt((client, claim), (*table, *space), blocks);
                 }
             }
             ControlRequest::Fence { coordinator, compute_node, .. } => {
@@ -133,10 +138,10 @@ impl NodeTwin {
         assert_eq!(known, identity, "a client is one compute node's");
     }
 
-    fn give(&mut self, client: ClientId, table: TableId, space: Space, given: &[Blocks]) {
+    fn give(&mut self, (client, claim): By, (table, space): Of, given: &[Blocks]) {
         let owner = *self.identities.get(&client.0).expect("blocks are given to known compute nodes");
         for block in given.iter().flat_map(|run| run.first..run.first + run.count) {
-            let had = self.blocks.insert((table.0, space == Space::Meta, block), owner);
+            let had = self.blocks.insert((table.0, space == Space::Meta, block), (owner, claim));
             assert_eq!(had, None, "block {block} of {table:?} is given to {owner:?}");
         }
     }
@@ -144,17 +149,16 @@ impl NodeTwin {
     /// Takes those of the blocks that are the client's away from it, for somebody else; how many.
     fn take(
         &mut self,
-        client: ClientId,
-        table: TableId,
-        space: Space,
+        (client, claim): By,
+        (table, space): Of,
         blocks: &[Blocks],
-        to: Option<Identity>,
+        to: Option<(Identity, Claim)>,
     ) -> u64 {
         let owner = *self.identities.get(&client.0).expect("a known compute node");
         let mut taken = 0;
         for block in blocks.iter().flat_map(|run| run.first..run.first + run.count) {
             let key = (table.0, space == Space::Meta, block);
-            if self.blocks.get(&key) == Some(&owner) {
+            if self.blocks.get(&key) == Some(&(owner, claim)) {
                 self.blocks.remove(&key);
                 self.blocks.extend(to.map(|to| (key, to)));
                 taken += 1;
@@ -164,11 +168,11 @@ impl NodeTwin {
     }
 
     /// Makes blocks the client's, also if another compute node has them.
-    fn adopt(&mut self, client: ClientId, table: TableId, space: Space, blocks: &[Blocks]) {
+    fn adopt(&mut self, by: By, (table, space): Of, blocks: &[Blocks]) {
         for block in blocks.iter().flat_map(|run| run.first..run.first + run.count) {
             self.blocks.remove(&(table.0, space == Space::Meta, block));
         }
-        self.give(client, table, space, blocks);
+        self.give(by, (table, space), blocks);
     }
 
     fn leave(&mut self, client: ClientId) {
@@ -181,7 +185,7 @@ impl NodeTwin {
 
     fn end(&mut self, identity: Identity) {
         self.identities.retain(|_, other| *other != identity);
-        self.blocks.retain(|_, owner| *owner != identity);
+        self.blocks.retain(|_, (owner, _)| *owner != identity);
     }
 }
 

@@ -4,7 +4,7 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Ack, Blocks, CallId, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
+    Ack, Blocks, CallId, Claim, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
     KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolAddresses, PoolPlace, ReplaceEntries, Request, Space,
     StagedWrite, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, ValueEntries,
     ValueKind, ValuePiece, WriteEntries, WriteEntry, WriteOperation,
@@ -347,10 +347,12 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
             };
             let count = source.below(6);
             let blocks = (0..count).map(|_| run(source)).collect();
+            // Most blocks are allocated, and the first few calls give the first few claims.
+            let claim = Claim(source.below(2) as u64 * source.below(8) as u64);
             match source.below(3) {
-                0 => ControlRequest::Adopt { table, space, blocks },
-                1 => ControlRequest::Pin { table, space, blocks },
-                _ => ControlRequest::Free { table, space, blocks },
+                0 => ControlRequest::Adopt { table, space, known: claim, blocks },
+                1 => ControlRequest::Pin { table, space, claim, blocks },
+                _ => ControlRequest::Free { table, space, claim, blocks },
             }
         }
         7 => ControlRequest::TakeOrphans { table, space, of: compute_node },

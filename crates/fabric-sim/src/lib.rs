@@ -32,6 +32,7 @@ pub mod injected;
 mod kind;
 mod leaks;
 mod life;
+mod locks;
 mod network;
 mod pair;
 mod priced;

@@ -14,8 +14,10 @@ use crate::fault::{FlippedRead, Rule, Strikes};
 use crate::host::SimHost;
 use crate::kind::Kind;
 use crate::leaks::Held;
+use crate::locks::LockWatch;
 use crate::priced::Pricing;
 use crate::prices::{Prices, Usage};
+use crate::region::SimRegion;
 use crate::state::State;
 use crate::timing::Timing;
 use crate::trace::Told;
@@ -208,6 +210,18 @@ impl Simulation {
     /// Spares a group of processes: no rule stops or kills it. The others hold.
     pub fn spare(&self, group: usize) {
         self.world.state().spared = Some(group);
+    }
+
+    /// Watches words that compare-and-swaps take as locks and WRITEs release: those for which `is_lock` says
+    /// so, of a region and the number of its word.
+    pub fn watch_locks(&self, is_lock: impl Fn(&SimRegion, usize) -> bool + Send + 'static) {
+        self.world.state().locks = Some(LockWatch::new(Box::new(is_lock)));
+    }
+
+    /// The first call that a process sent while it held a [lock](Self::watch_locks), in words.
+    #[must_use]
+    pub fn called_under_lock(&self) -> Option<String> {
+        self.world.state().called_under_lock()
     }
 
     /// When the server died in this epoch, or its processor did; `None` while it lives.

@@ -16,6 +16,7 @@ use farsight_fabric::{FabricError, Guarantees};
 use crate::clock::NodeClock;
 use crate::fault::{Fault, FlippedRead, Rule, Strikes};
 use crate::history::History;
+use crate::locks::LockWatch;
 use crate::network::{Cut, GRAY_TIMES};
 use crate::pair::{Atomic, Pair, Verb};
 use crate::priced::Pricing;
@@ -195,6 +196,8 @@ pub(crate) struct State {
     pub(crate) flips: Vec<Line>,
     /// The stamp of every line of a new region that clients may only READ.
     pub(crate) first_stamp: u64,
+    /// Which words are locks, and who has them, if somebody wants to know.
+    pub(crate) locks: Option<LockWatch>,
     /// Clients reach hosts by the addresses that others tell them.
     pub(crate) has_urls: bool,
     /// The group that is neither stopped nor killed by a rule.
@@ -237,6 +240,7 @@ impl State {
             cuts: Vec::new(),
             flips: Vec::new(),
             first_stamp: 0,
+            locks: None,
             has_urls: false,
             spared: None,
             running: None,

@@ -96,6 +96,7 @@ impl State {
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {
+                self.note_written(pair, region, first, words.len());
                 let Some(begins_ns) = self.begin_write_ns(pair, &guarantees) else { return };
                 // How far behind its completion it is executed.
                 let behind_ns = self.strike(Fault::EarlyCompletion);
@@ -105,6 +106,7 @@ impl State {
                 self.schedule_completion(pair, slot, serial, behind_ns.map_or(end_ns, |_| begins_ns));
             }
             Verb::Atomic(atomic) => {
+                self.note_locking(pair, serial, &atomic);
                 let Some(begins_ns) = self.begin_atomic_ns(pair, &guarantees) else { return };
                 let after_ns = self.pairs[pair].atomic_until_ns.max(self.hosts[host].atomic_until_ns);
                 let at_ns = begins_ns.max(after_ns) + self.timing.atomic_ns;
@@ -112,7 +114,10 @@ impl State {
                 self.hosts[host].atomic_until_ns = at_ns;
                 self.schedule(at_ns, Event::Atomic { pair, slot, serial, atomic });
             }
-            Verb::Call(request) => self.launch_call(pair, slot, serial, request),
+            Verb::Call(request) => {
+                self.note_called(pair);
+                self.launch_call(pair, slot, serial, request);
+            }
         }
     }
 
@@ -279,6 +284,8 @@ impl State {
         if let Some(new) = new {
             let old = memory.words()[atomic.word].swap(new, Ordering::AcqRel);
             history.note(atomic.word, old, now_ns, true, floor_ns);
+        } else {
+            self.note_not_locked(pair, serial);
         }
         let held = &mut self.pairs[pair].slots[slot];
         if held.serial == serial {

@@ -17,8 +17,10 @@ farsight_base::bugs! {
     IMAGE_KEPT = "ImageKept";
     /// A merge leaves the right leaf open.
     MERGED_UNCLOSED = "MergedUnclosed";
-    /// A leaf that is to be merged is taken over before it is locked.
-    ADOPTED_UNLOCKED = "AdoptedUnlocked";
+    /// A leaf that is to be merged is adopted as of now, and not as of the look at it.
+    ADOPTED_BLIND = "AdoptedBlind";
+    /// An operation asks a processor while others of its session hold locks.
+    ASKED_BESIDE_LOCKS = "AskedBesideLocks";
     /// A leaf at which a group begins is merged without a look whether it still does.
     ANCHOR_TAKEN_BLIND = "AnchorTakenBlind";
     /// What a compute node that has ended left is given back without a look whether anything leads to it.

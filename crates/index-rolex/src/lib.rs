@@ -15,6 +15,7 @@ mod get;
 mod get_staged;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;
+mod locking;
 mod member;
 mod overtaken;
 mod place;

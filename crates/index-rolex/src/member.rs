@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_fabric::FabricError;
 use farsight_layout::pool::{LOCK_SEQUENCE_BITS, LockWord};
-use farsight_protocol::{Blocks, Fenced, Space};
+use farsight_protocol::{Adopted, Blocks, Claim, Fenced, Space, TakenBlocks};
 
 use crate::LeafPlace;
 
@@ -55,20 +55,21 @@ pub trait PoolCalls: Send {
     /// lease the caller requests that.
     fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced>;
 
-    /// Makes given blocks of memory node `node` this compute node's, also if another has them.
-    fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+    /// Makes leaves of memory node `node` this compute node's, also if another has them. All of them, or none
+    /// if some leaf there has become free since the node told of the claim `known`.
+    fn adopt(&self, node: usize, known: Claim, leaves: &[Blocks]) -> CallResult<Adopted>;
 
-    /// Makes blocks that are this compute node's the table's own for good.
-    fn pin(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+    /// Makes blocks that are this compute node's, under this claim, the table's own for good.
+    fn pin(&self, node: usize, of: (Space, Claim), blocks: &[Blocks]) -> CallResult<()>;
 
-    /// Gives blocks back that are this compute node's and that nothing leads to.
-    fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+    /// Gives blocks back that are this compute node's, under this claim, and that nothing leads to.
+    fn free(&self, node: usize, of: (Space, Claim), blocks: &[Blocks]) -> CallResult<()>;
 
     /// Compute nodes that have ended and left blocks at memory node `node`.
     fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u32>>;
 
     /// Takes over blocks of a compute node that has ended and is fenced; none when all are taken.
-    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<Vec<Blocks>>;
+    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<TakenBlocks>;
 }
 
 /// The lock values of a compute node, shared by its sessions.

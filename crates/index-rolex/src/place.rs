@@ -5,6 +5,7 @@
 
 use farsight_base::{LeafNumber, RegionId, RemoteAddress};
 use farsight_layout::pool::BlockGeometry;
+use farsight_protocol::Blocks;
 
 /// Memory nodes of a pool at most.
 pub const NODES_MAX: usize = 1 << NODE_BITS;
@@ -38,6 +39,11 @@ impl LeafPlace {
     #[must_use]
     pub fn number(self) -> u32 {
         self.0.0 & ((1 << NUMBER_BITS) - 1)
+    }
+
+    /// The block alone, on its memory node.
+    pub(crate) fn block(self) -> Blocks {
+        Blocks { first: self.number(), count: 1 }
     }
 
     /// The place as a next word holds it.

@@ -50,13 +50,19 @@ impl RolexSession {
         if self.locks.are_of(owner) {
             // Nobody fences itself. It is another session of this process, which is slow; or an operation
             // that broke off: then this one ends before it began, to begin again as another compute node's.
+            let asking = self.before_asking(slot).await;
             self.calls.check_usable()?;
+            drop(asking);
             let why = "that is this process, in another session".to_owned();
             return Ok(Repair::Later { pause: OWN_LOCK_PAUSE, why });
         }
-        if let Fenced::Wait { pause_ms, why } = self.fence(owner, Some((place, lock)))? {
+        let asking = self.before_asking(slot).await;
+        let fenced = self.fence(owner, Some((place, lock)))?;
+        drop(asking);
+        if let Fenced::Wait { pause_ms, why } = fenced {
             return Ok(Repair::Later { pause: Duration::from_millis(pause_ms.into()), why });
         }
+        let _locking = self.before_lock(slot).await;
         let own = self.locks.draw();
         let mut block = vec![Line::ZERO; self.table().geometry().lines()];
         if self.exchange_and_read(slot, place, [lock, own], &mut block).await? != lock {

@@ -112,7 +112,9 @@ impl RolexSession {
             return Ok(Some(room));
         }
         let what = "leaves for splits";
+        let asking = self.before_asking(slot).await;
         let numbers = self.calls.more_leaves(node).map_err(|source| RolexError::of_call(what, source))?;
+        drop(asking);
         let places: Vec<LeafPlace> = numbers.filter_map(|number| LeafPlace::new(node, number)).collect();
         let lines = self.table().geometry().lines();
         let mut block = vec![Line::ZERO; lines];

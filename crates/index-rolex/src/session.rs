@@ -12,6 +12,7 @@ use farsight_protocol::WriteOutcome;
 use crate::buffers::Buffers;
 use crate::cache::{BATCH, Candidates};
 use crate::get::Looked;
+use crate::locking::Locking;
 use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
 use crate::rooms::Rooms;
 use crate::write::Waiting;
@@ -76,6 +77,7 @@ pub struct RolexSession {
     /// Compute nodes that this session knows to be fenced.
     pub(crate) fenced: RefCell<HashSet<u32>>,
     pub(crate) buffers: Buffers,
+    pub(crate) locking: Locking,
     counters: Cell<Counters>,
 }
 
@@ -85,7 +87,8 @@ impl RolexSession {
     pub fn new(hints: CacheSession, locks: ComputeNodeLocks, calls: Box<dyn PoolCalls>) -> Self {
         let rooms = RefCell::new(Rooms::new(hints.cache().table().nodes().len()));
         let (locks, fenced) = (Locks::new(locks), RefCell::default());
-        Self { hints, locks, calls, rooms, fenced, buffers: Buffers::default(), counters: Cell::default() }
+        let (buffers, locking, counters) = (Buffers::default(), Locking::default(), Cell::default());
+        Self { hints, locks, calls, rooms, fenced, buffers, locking, counters }
     }
 
     /// True if a fabric keeps what these protocols need: WRITEs in order, a READ behind the atomic before it.

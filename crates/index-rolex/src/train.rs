@@ -47,6 +47,7 @@ use farsight_layout::learned::{
     Directory, DirectoryShape, DirectorySlot, GROUP_HEADER_WORDS, GROUP_LEAVES_MAX, GroupPointer, GroupTime,
     ImageError, RootWord, SEGMENT_WORDS,
 };
+use farsight_protocol::Claim;
 
 use crate::cache::fetch::{META_NODE, read_directory, read_group, read_root, read_slots};
 use crate::cache::{Group, LearnedError, MetaRegion};
@@ -193,6 +194,8 @@ pub struct Trainer {
     sizes: GroupSizes,
     free: FreeLines,
     runs: Runs,
+    /// By memory node: the newest claim on its leaves that this trainer has heard of.
+    known: Vec<Claim>,
     /// Images in lines of this trainer's own: those that the newest directory named when it was looked at
     /// last, and those written since.
     images: Vec<GroupPointer>,
@@ -275,7 +278,8 @@ impl Trainer {
     pub fn with_sizes(session: RolexSession, sizes: GroupSizes) -> Self {
         let (table, meta) = (session.table().clone(), session.hints.cache().meta());
         let (free, runs) = (FreeLines::default(), Runs::default());
-        Self { session, table, meta, sizes, free, runs, images: Vec::new(), current: None }
+        let known = vec![Claim::ALLOCATED; table.nodes().len()];
+        Self { session, table, meta, sizes, free, runs, known, images: Vec::new(), current: None }
     }
 
     /// Trains up to `budget` groups that need it, and puts small ones together if none is left.

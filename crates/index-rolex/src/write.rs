@@ -22,6 +22,7 @@ use crate::cache::{Candidates, GroupId};
 use crate::gate::{Asked, Hold, Ticket};
 #[cfg(injected)]
 use crate::injected;
+use crate::locking::Counted;
 use crate::overtaken::{Watch, read_mode};
 use crate::plan::{Planned, Write, plan_locked};
 use crate::together::{Part, ends, plan_together};
@@ -97,8 +98,13 @@ impl RolexSession {
         let mut place = candidates.leaves()[candidates.likeliest()];
         let mut wrong = None;
         let mut others = candidates.leaves();
+        let mut locking = None;
         loop {
             hold = hold.filter(|hold| hold.is_of(place));
+            let counted = match locking.take() {
+                Some(counted) => counted,
+                None => self.before_lock(slot).await,
+            };
             let lock = self.locks.draw();
             self.post_key_lines(slot, others, place);
             if let Some(hold) = &mut hold {
@@ -113,7 +119,7 @@ impl RolexSession {
                     _ if !leaf.is_consistent() || !leaf.is_held() => Seen::Closed,
                     KeySearch::Hit { .. } | KeySearch::Absent => {
                         let at = (&candidates, (place, walk.steps_right()), hold.as_mut());
-                        let outcome = self.change(slot, at, leaf, write).await?;
+                        let outcome = self.change(slot, at, leaf, write, counted).await?;
                         if outcome.is_some() {
                             self.learn(slot, &walk, &candidates, &block, place, write.key).await;
                         }
@@ -126,16 +132,18 @@ impl RolexSession {
                 self.count(|counters| counters.slow_path += 1);
                 let other = other_owner(slot, others, place, write.key)?;
                 if other.is_some() || walk.goes_on_at_once(place, seen) {
-                    wrong = Some(place);
+                    (wrong, locking) = (Some(place), Some(counted));
                 } else {
                     // What comes next may take its time, and nobody waits while it holds a lock.
                     self.release(slot, place).await?;
+                    drop(counted);
                 }
                 place = match other {
                     Some(other) => other,
                     None => self.next_of_write(slot, &mut walk, (place, wrong), lock, seen).await?,
                 };
             } else {
+                drop(counted);
                 let overtaken = self.look(write, (watch, hold.as_mut()), (place, &block));
                 if overtaken.is_some() {
                     return Ok(overtaken);
@@ -231,6 +239,7 @@ impl RolexSession {
         (candidates, (place, steps), hold): (&Candidates, (LeafPlace, u32), Option<&mut Hold<'_>>),
         mut leaf: LockedLeaf<'_>,
         write: &Write<'_>,
+        locking: Counted<'_>,
     ) -> Result<Option<WriteOutcome>, RolexError> {
         let mut writes = self.buffers.plans.lend();
         writes.clear();
@@ -252,6 +261,7 @@ impl RolexSession {
         let is_news = born.0.is_some() || is_removed && is_to_be_merged(&leaf);
         let counted_in = is_news.then_some(candidates.group);
         let executed = self.execute_and_count(slot, &writes, counted_in).await;
+        drop(locking);
         if let Some(hold) = hold.filter(|_| !taken.is_empty()) {
             match &executed {
                 Ok(_) => hold.end(ends(taken, parts)),

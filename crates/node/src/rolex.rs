@@ -15,13 +15,14 @@ use farsight_index::{Registered, Rolex};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{
-    Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, RegionInfo, Request, ServerError, Space,
+    Adopted, Blocks, Claim, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, RegionInfo, Request, ServerError, Space,
+    TakenBlocks,
 };
 
 use crate::engine::{Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
-use blocks::{BlockSpace, end_in_steps};
+use blocks::{BlockSpace, Holder, end_in_steps};
 pub(crate) use runs::Runs;
 
 /// Leaves of one node at most: what a place in a pool has bits for.
@@ -135,7 +136,7 @@ impl PooledTable {
         let given = given.and_then(|given| {
             let end_bytes = (u64::from(given.first) + u64::from(given.count)) * blockwise.block_bytes();
             blockwise.region.grow_to(end_bytes).map_err(|error| {
-                blocks.free(owner, &[given]).expect("they were given just now");
+                blocks.free(Holder::allocated(owner), &[given]).expect("they were given just now");
                 ServerError::new(ErrorCode::NoMemory, error.to_string())
             })?;
             Ok(given)
@@ -143,19 +144,34 @@ impl PooledTable {
         given.map_err(|error| ServerError::new(error.code, format!("table {:?}: {}", self.name, error.text)))
     }
 
-    /// Takes blocks of `owner` back; how many.
-    pub(crate) fn free(&self, owner: ComputeNode, space: Space, runs: &[Blocks]) -> Result<u64, ServerError> {
-        self.blockwise(space)?.blocks().free(owner, runs)
+    /// Takes back what a compute node has under a claim; how many blocks.
+    pub(crate) fn free(
+        &self,
+        (owner, claim): (ComputeNode, Claim),
+        space: Space,
+        runs: &[Blocks],
+    ) -> Result<u64, ServerError> {
+        self.blockwise(space)?.blocks().free(Holder { owner, claim }, runs)
     }
 
-    /// Makes blocks `owner`'s.
-    pub(crate) fn adopt(&self, owner: ComputeNode, space: Space, runs: &[Blocks]) -> Result<(), ServerError> {
-        self.blockwise(space)?.blocks().adopt(owner, runs)
+    /// Makes blocks `owner`'s, if none has become free since it heard of claim `known`.
+    pub(crate) fn adopt(
+        &self,
+        (owner, known): (ComputeNode, Claim),
+        space: Space,
+        runs: &[Blocks],
+    ) -> Result<Adopted, ServerError> {
+        self.blockwise(space)?.blocks().adopt(owner, known, runs)
     }
 
-    /// Makes blocks of `owner` the table's for good.
-    pub(crate) fn pin(&self, owner: ComputeNode, space: Space, runs: &[Blocks]) -> Result<(), ServerError> {
-        self.blockwise(space)?.blocks().pin(owner, runs)
+    /// Makes what a compute node has under a claim the table's for good.
+    pub(crate) fn pin(
+        &self,
+        (owner, claim): (ComputeNode, Claim),
+        space: Space,
+        runs: &[Blocks],
+    ) -> Result<(), ServerError> {
+        self.blockwise(space)?.blocks().pin(Holder { owner, claim }, runs)
     }
 
     /// Compute nodes that have ended and left blocks.
@@ -169,7 +185,7 @@ impl PooledTable {
         owner: ComputeNode,
         space: Space,
         of: ComputeNode,
-    ) -> Result<Vec<Blocks>, ServerError> {
+    ) -> Result<TakenBlocks, ServerError> {
         Ok(self.blockwise(space)?.blocks().take_orphans(owner, of, POOL_BLOCKS_MAX as u32))
     }
 

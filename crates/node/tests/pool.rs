@@ -13,9 +13,10 @@ use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{FORMAT_VERSION, Geometry, OWNER_WORD};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
 use farsight_protocol::{
-    Begun, Blocks, Closed, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LeftOut,
-    LockSeen, LostNodes, NodeHello, NodeStats, PoolAddresses, PoolMap, PoolPlace, Reply, Request,
-    ServerError, Space, TableDefinition, TableId, TableInfo, TableLayout, TakeIn, TakenPiece,
+    Adopted, Begun, Blocks, Claim, Closed, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind,
+    LEASE_MAX, LeftOut, LockSeen, LostNodes, NodeHello, NodeStats, PoolAddresses, PoolMap, PoolPlace, Reply,
+    Request, ServerError, Space, TableDefinition, TableId, TableInfo, TableLayout, TakeIn, TakenBlocks,
+    TakenPiece,
 };
 use serde::de::DeserializeOwned;
 
@@ -187,17 +188,26 @@ fn a_compute_node_that_ends_leaves_its_blocks() {
     let ended = ControlRequest::Ended { table: info.id, space: Space::Leaves };
     assert_eq!(witness.ask(&ended), Ok(vec![ComputeNode(1)]));
     let orphans = ControlRequest::TakeOrphans { table: info.id, space: Space::Leaves, of: ComputeNode(1) };
-    assert_eq!(witness.ask(&orphans), Ok(vec![Blocks { first: 3, count: 1 }]));
-    assert_eq!(witness.ask(&orphans), Ok(Vec::<Blocks>::new()));
+    let taken: TakenBlocks = witness.ask(&orphans).unwrap();
+    assert_eq!(taken.blocks, [Blocks { first: 3, count: 1 }]);
+    let known = witness.ask::<TakenBlocks>(&orphans).map(|none| none.claim).unwrap();
     let blocks = vec![Blocks { first: 3, count: 1 }, Blocks { first: 5, count: 4 }];
-    let adopt = ControlRequest::Adopt { table: info.id, space: Space::Leaves, blocks: blocks.clone() };
-    assert_eq!(witness.ask::<()>(&adopt), Ok(()));
-    let free = ControlRequest::Free { table: info.id, space: Space::Leaves, blocks };
+    let (table, space) = (info.id, Space::Leaves);
+    let adopt = |known| ControlRequest::Adopt { table, space, known, blocks: blocks.clone() };
+    // Some of what the other had never written became free before.
+    assert!(!witness.ask::<Adopted>(&adopt(Claim::ALLOCATED)).unwrap().is_done);
+    let Adopted { claim, is_done } = witness.ask(&adopt(known)).unwrap();
+    assert!(is_done && claim > taken.claim);
+    let free = ControlRequest::Free { table, space, claim: taken.claim, blocks: blocks.clone() };
+    assert_eq!(witness.ask::<u64>(&free), Ok(0), "they are another claim's");
+    let free = ControlRequest::Free { table, space, claim, blocks: blocks.clone() };
     assert_eq!(witness.ask::<u64>(&free), Ok(5));
     assert_eq!(witness.ask::<u64>(&free), Ok(0));
-    assert_eq!(code(witness.ask::<()>(&adopt)), ErrorCode::BadRequest);
+    let Adopted { claim, is_done } = witness.ask(&adopt(claim)).unwrap();
+    assert!(!is_done, "they became free");
+    assert_eq!(code(witness.ask::<Adopted>(&adopt(claim))), ErrorCode::BadRequest);
     let blocks = vec![Blocks { first: 0, count: 1 }];
-    let pin = ControlRequest::Pin { table: info.id, space: Space::Leaves, blocks };
+    let pin = ControlRequest::Pin { table, space, claim, blocks };
     assert_eq!(code(witness.ask::<()>(&pin)), ErrorCode::BadRequest);
     assert_eq!(witness.stats().tables[0].leaves.used, 1, "the table's first leaf");
     let capacity = info.capacity_leaves();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
 use crate::{
-    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
+    Blocks, Claim, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, LostNodes, NodeLife,
     ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX, PROXY_ADDRESS_BYTES_MAX, PoolAddresses,
     PoolPlace, ProxyOffer, Recalled, ServerError, Space, TableId, TableLayout, TakeIn, WriteLoad,
 };
@@ -107,33 +107,41 @@ pub enum ControlRequest {
         /// How many, up to [`POOL_BLOCKS_MAX`] leaves.
         count: u32,
     },
-    /// Gives back those of the blocks that are this connection's compute node's; nothing leads to them any
-    /// more. Answered by their number, a `u64`.
+    /// Gives back those of the blocks that are this connection's compute node's under this claim; nothing
+    /// leads to them any more. Answered by their number, a `u64`.
     Free {
         /// The table.
         table: TableId,
         /// What they are.
         space: Space,
+        /// How they became the compute node's.
+        claim: Claim,
         /// Up to [`POOL_BLOCKS_MAX`] runs.
         blocks: Vec<Blocks>,
     },
-    /// Takes given blocks from their owners and gives them to this connection's compute node: it alone may
-    /// free them from now on. All of them or none; a block that is free is refused. Answered by nothing.
+    /// Takes given blocks from their owners and gives them to this connection's compute node. It saw them in
+    /// use after this node had told it of `known`, and alone may free them from now on. It gets none of them
+    /// if a block of the space has become free since then. A block that is free is refused. Answered by
+    /// [`Adopted`](crate::Adopted).
     Adopt {
         /// The table.
         table: TableId,
         /// What they are.
         space: Space,
+        /// The newest claim that the compute node had heard of.
+        known: Claim,
         /// Up to [`POOL_BLOCKS_MAX`] runs.
         blocks: Vec<Blocks>,
     },
-    /// Makes blocks of this connection's compute node the table's own: nobody frees them any more, unless
-    /// they are adopted. Answered by nothing.
+    /// Makes those of the blocks that are this connection's compute node's under this claim the table's own:
+    /// nobody frees them any more, unless they are adopted. Answered by nothing.
     Pin {
         /// The table.
         table: TableId,
         /// What they are.
         space: Space,
+        /// How they became the compute node's.
+        claim: Claim,
         /// Up to [`POOL_BLOCKS_MAX`] runs.
         blocks: Vec<Blocks>,
     },
@@ -146,8 +154,8 @@ pub enum ControlRequest {
         space: Space,
     },
     /// Takes over blocks of a compute node that has ended: who takes them, and has fenced it at every node,
-    /// finds out which are in use, and frees the others. Answered by a `Vec<Blocks>` of at most
-    /// [`POOL_BLOCKS_MAX`] blocks, empty if there are none.
+    /// finds out which are in use, and frees the others. Answered by [`TakenBlocks`](crate::TakenBlocks) of
+    /// at most [`POOL_BLOCKS_MAX`] blocks, none if there are none.
     TakeOrphans {
         /// The table.
         table: TableId,

@@ -48,9 +48,9 @@ pub use error::{DecodeError, ErrorCode, ServerError};
 pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, Fenced, LEASE_MAX, LeftOut, LockSeen, LostNodes, NodeHello, NodeLife, NodeLives,
-    ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX, POOL_NODES_MAX,
-    POOL_NUMBERS_MAX, PoolPlace, Space, SplitGrant,
+    Adopted, Blocks, Claim, ComputeNode, Fenced, LEASE_MAX, LeftOut, LockSeen, LostNodes, NodeHello,
+    NodeLife, NodeLives, ObjectGrant, ObjectMemory, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_ENDED_MAX,
+    POOL_NODES_MAX, POOL_NUMBERS_MAX, PoolPlace, Space, SplitGrant, TakenBlocks,
 };
 pub use pool_map::{ADDRESS_BYTES_MAX, NODE_ADDRESSES_MAX, POOL_ADDRESSES_BYTES_MAX, PoolAddresses, PoolMap};
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};

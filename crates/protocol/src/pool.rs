@@ -255,6 +255,34 @@ pub struct Blocks {
     pub count: u32,
 }
 
+/// Under which call blocks became a compute node's. A node gives each number once for a space: so what a
+/// compute node does late with blocks that it had once does nothing to those that it has now.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Claim(pub u64);
+
+impl Claim {
+    /// That of all blocks that were allocated.
+    pub const ALLOCATED: Self = Self(0);
+}
+
+/// What became of blocks that a compute node wanted to adopt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Adopted {
+    /// They are its own, under this claim; or else the newest claim, to adopt under later.
+    pub claim: Claim,
+    /// Whether they are.
+    pub is_done: bool,
+}
+
+/// Blocks of a compute node that has ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TakenBlocks {
+    /// They are who asked's, under this claim.
+    pub claim: Claim,
+    /// These.
+    pub blocks: Vec<Blocks>,
+}
+
 /// The lock of a leaf as somebody found it who waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LockSeen {

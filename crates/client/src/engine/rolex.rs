@@ -20,7 +20,8 @@ use farsight_index_rolex::{
 use farsight_layout::learned::SEGMENT_WORDS;
 use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, LockSeen, Space, TableId, TableInfo, TableLayout,
+    Adopted, Blocks, Claim, ComputeNode, ControlRequest, ErrorCode, Fenced, LockSeen, Space, TableId,
+    TableInfo, TableLayout, TakenBlocks,
 };
 use serde::de::DeserializeOwned;
 
@@ -171,16 +172,17 @@ impl<C: Connection> PoolCalls for Calls<C> {
         self.nodes.fence(ComputeNode(compute_node), seen.map(of_leaf)).map_err(call_error)
     }
 
-    fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
-        self.ask(node, &ControlRequest::Adopt { table: self.table, space, blocks: blocks.to_vec() })
+    fn adopt(&self, node: usize, known: Claim, leaves: &[Blocks]) -> CallResult<Adopted> {
+        let (table, space, blocks) = (self.table, Space::Leaves, leaves.to_vec());
+        self.ask(node, &ControlRequest::Adopt { table, space, known, blocks })
     }
 
-    fn pin(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
-        self.ask(node, &ControlRequest::Pin { table: self.table, space, blocks: blocks.to_vec() })
+    fn pin(&self, node: usize, (space, claim): (Space, Claim), blocks: &[Blocks]) -> CallResult<()> {
+        self.ask(node, &ControlRequest::Pin { table: self.table, space, claim, blocks: blocks.to_vec() })
     }
 
-    fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
-        let request = ControlRequest::Free { table: self.table, space, blocks: blocks.to_vec() };
+    fn free(&self, node: usize, (space, claim): (Space, Claim), blocks: &[Blocks]) -> CallResult<()> {
+        let request = ControlRequest::Free { table: self.table, space, claim, blocks: blocks.to_vec() };
         self.ask::<u64>(node, &request).map(drop)
     }
 
@@ -189,7 +191,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
         Ok(ended.into_iter().map(|compute_node| compute_node.0).collect())
     }
 
-    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<Vec<Blocks>> {
+    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<TakenBlocks> {
         self.ask(node, &ControlRequest::TakeOrphans { table: self.table, space, of: ComputeNode(of) })
     }
 }

@@ -10,8 +10,9 @@
 //! there. Lines are in use if and only if a slot of the newest directory names them. A directory is nobody's,
 //! so it is never among them. They stay the looker's, which uses them again once they are replaced.
 //!
-//! A linked leaf becomes the table's own: nobody looks at it again. Whoever merges it adopts it first. If it
-//! was merged meanwhile, it is not the looker's any more, and stays whose it is.
+//! A linked leaf becomes the table's own: nobody looks at it again. A trainer that merges it adopts it first.
+//! If it was adopted meanwhile, it is not the looker's any more, at least not under the claim of the look: it
+//! stays whose it is.
 
 use farsight_base::Line;
 use farsight_fabric::QueuePair;
@@ -20,7 +21,7 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_layout::learned::{DirectorySlot, GroupPointer};
 use farsight_layout::pool::LockWord;
 use farsight_layout::{KEY_LINES, LOW_FENCE_WORD};
-use farsight_protocol::{Blocks, Fenced, POOL_BLOCKS_MAX, Space};
+use farsight_protocol::{Blocks, Claim, Fenced, POOL_BLOCKS_MAX, Space, TakenBlocks};
 
 use super::space::rounded;
 use super::{TrainError, Trainer};
@@ -51,28 +52,29 @@ impl Trainer {
     ) -> Result<Reclaimed, TrainError<E>> {
         let mut found = Reclaimed::default();
         for node in 0..self.table.nodes().len() {
-            let orphans = self.session.take_orphans(node, Space::Leaves)?;
-            let (free, linked) = self.sort_out(slot, node, &orphans).await?;
-            found.note(&orphans, &free);
-            self.settle(node, &linked)?;
-            self.give_back(node, Space::Leaves, &free)?;
+            let Some(TakenBlocks { claim, blocks }) = self.session.take_orphans(node, Space::Leaves)? else {
+                continue;
+            };
+            let (free, linked) = self.sort_out(slot, node, &blocks).await?;
+            found.note(&blocks, &free);
+            self.settle(node, claim, &linked)?;
+            self.give_back(node, (Space::Leaves, claim), &free)?;
         }
-        let orphans = self.session.take_orphans(META_NODE, Space::Meta)?;
-        if !orphans.is_empty() {
-            let free = self.unnamed(slot, &orphans).await?;
-            found.note(&orphans, &free);
-            self.give_back(META_NODE, Space::Meta, &free)?;
+        if let Some(TakenBlocks { claim, blocks }) = self.session.take_orphans(META_NODE, Space::Meta)? {
+            let free = self.unnamed(slot, &blocks).await?;
+            found.note(&blocks, &free);
+            self.give_back(META_NODE, (Space::Meta, claim), &free)?;
         }
         Ok(found)
     }
 
     /// Those of a memory node's blocks that are in no chain of leaves and never will be; and the others.
-    async fn sort_out<Q: QueuePair, E>(
+    pub(super) async fn sort_out<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         node: usize,
         orphans: &[Blocks],
-    ) -> Result<(Vec<Blocks>, Vec<Blocks>), TrainError<E>> {
+    ) -> Result<(Vec<Blocks>, Vec<Blocks>), RolexError> {
         let numbers = orphans.iter().flat_map(|run| run.first..run.first.saturating_add(run.count));
         let places: Vec<LeafPlace> = numbers.filter_map(|number| LeafPlace::new(node, number)).collect();
         let (mut free, mut linked) = (Vec::new(), Vec::new());
@@ -92,7 +94,7 @@ impl Trainer {
                 #[cfg(injected)]
                 let is_linked = is_linked && !injected::LINKED_FREED.is_injected();
                 let found = if is_linked { &mut linked } else { &mut free };
-                found.push(Blocks { first: place.number(), count: 1 });
+                found.push(place.block());
             }
         }
         Ok((free, linked))
@@ -135,18 +137,24 @@ impl Trainer {
     }
 
     /// Makes linked leaves the table's own.
-    fn settle(&self, node: usize, linked: &[Blocks]) -> Result<(), RolexError> {
+    fn settle(&self, node: usize, claim: Claim, linked: &[Blocks]) -> Result<(), RolexError> {
         for runs in linked.chunks(POOL_BLOCKS_MAX) {
-            let done = self.session.calls.pin(node, Space::Leaves, runs);
+            let done = self.session.calls.pin(node, (Space::Leaves, claim), runs);
             done.map_err(|source| RolexError::of_call("settling leaves that are in use", source))?;
         }
         Ok(())
     }
 
-    fn give_back(&self, node: usize, space: Space, free: &[Blocks]) -> Result<(), RolexError> {
+    /// Gives blocks back that are this compute node's under a claim.
+    pub(super) fn give_back(
+        &self,
+        node: usize,
+        of: (Space, Claim),
+        free: &[Blocks],
+    ) -> Result<(), RolexError> {
         let what = "giving back what nothing leads to";
         for runs in free.chunks(POOL_BLOCKS_MAX) {
-            let done = self.session.calls.free(node, space, runs);
+            let done = self.session.calls.free(node, of, runs);
             done.map_err(|source| RolexError::of_call(what, source))?;
         }
         Ok(())
@@ -164,20 +172,20 @@ impl Reclaimed {
 impl RolexSession {
     /// Blocks of one compute node that has ended and is fenced now, as many as one call gives. One that
     /// lives on at another memory node, and cannot be fenced there yet, is left for later.
-    fn take_orphans(&self, node: usize, space: Space) -> Result<Vec<Blocks>, RolexError> {
+    fn take_orphans(&self, node: usize, space: Space) -> Result<Option<TakenBlocks>, RolexError> {
         let what = "looking at what compute nodes that have ended left";
         let failed = |source| RolexError::of_call(what, source);
         for owner in self.calls.ended(node, space).map_err(failed)? {
             #[cfg(injected)]
             if injected::ORPHAN_FENCED_AT_HOME.is_injected() {
                 // Its home is where it has ended: no fence there would do more.
-                return self.calls.take_orphans(node, space, owner).map_err(failed);
+                return self.calls.take_orphans(node, space, owner).map(Some).map_err(failed);
             }
             if self.fence(owner, None)? == Fenced::Done {
-                return self.calls.take_orphans(node, space, owner).map_err(failed);
+                return self.calls.take_orphans(node, space, owner).map(Some).map_err(failed);
             }
         }
-        Ok(Vec::new())
+        Ok(None)
     }
 
     /// The leaf that owns `key`, once nobody holds its lock.

@@ -15,7 +15,7 @@
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
 use farsight_layout::learned::{Directory, DirectoryShape, RootWord};
-use farsight_protocol::{Blocks, Space};
+use farsight_protocol::{Blocks, Claim, Space};
 
 use super::{LineSource, TrainError, Trainer};
 use crate::RolexError;
@@ -91,7 +91,7 @@ impl Trainer {
     ) -> Result<u32, TrainError<S::Error>> {
         let line = self.take_lines(slot, source, shape.run_lines()).await?;
         let lines = [Blocks { first: line, count: shape.run_lines() as u32 }];
-        let pinned = self.session.calls.pin(META_NODE, Space::Meta, &lines);
+        let pinned = self.session.calls.pin(META_NODE, (Space::Meta, Claim::ALLOCATED), &lines);
         pinned.map_err(|source| RolexError::of_call("lines of a directory", source))?;
         self.runs.0.push(Run { line, capacity: shape.capacity(), number: 0 });
         Ok(line)

@@ -21,7 +21,7 @@ use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{
     HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LOW_FENCE_WORD, LeafSlot, NEXT_WORD, OWNER_WORD,
 };
-use farsight_protocol::{Blocks, Fenced, Space};
+use farsight_protocol::{Adopted, Blocks, Claim, Fenced, Space, TakenBlocks};
 
 pub(crate) type Queue = <ShmConnection as farsight_fabric::Connection>::Queue;
 type HostRegion = Arc<dyn farsight_fabric::Region>;
@@ -107,15 +107,15 @@ impl PoolCalls for Calls {
         Err(format!("compute node {compute_node} lives").into())
     }
 
-    fn adopt(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+    fn adopt(&self, _node: usize, known: Claim, _leaves: &[Blocks]) -> CallResult<Adopted> {
+        Ok(Adopted { claim: known, is_done: true })
+    }
+
+    fn pin(&self, _node: usize, _of: (Space, Claim), _blocks: &[Blocks]) -> CallResult<()> {
         Ok(())
     }
 
-    fn pin(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
-        Ok(())
-    }
-
-    fn free(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+    fn free(&self, _node: usize, _of: (Space, Claim), _blocks: &[Blocks]) -> CallResult<()> {
         Ok(())
     }
 
@@ -123,8 +123,8 @@ impl PoolCalls for Calls {
         Ok(Vec::new())
     }
 
-    fn take_orphans(&self, _node: usize, _space: Space, _of: u32) -> CallResult<Vec<Blocks>> {
-        Ok(Vec::new())
+    fn take_orphans(&self, _node: usize, _space: Space, _of: u32) -> CallResult<TakenBlocks> {
+        Ok(TakenBlocks { claim: Claim::ALLOCATED, blocks: Vec::new() })
     }
 }
 

@@ -47,14 +47,14 @@ impl Calls {
                     state.own_pool.raise();
                 }
             }
-            ControlRequest::Free { table, space, blocks } => {
-                answer.push_control(&hosted(table)?.free(owner()?, space, &blocks)?);
+            ControlRequest::Free { table, space, claim, blocks } => {
+                answer.push_control(&hosted(table)?.free((owner()?, claim), space, &blocks)?);
             }
-            ControlRequest::Adopt { table, space, blocks } => {
-                hosted(table)?.adopt(owner()?, space, &blocks)?;
+            ControlRequest::Adopt { table, space, known, blocks } => {
+                answer.push_control(&hosted(table)?.adopt((owner()?, known), space, &blocks)?);
             }
-            ControlRequest::Pin { table, space, blocks } => {
-                hosted(table)?.pin(owner()?, space, &blocks)?;
+            ControlRequest::Pin { table, space, claim, blocks } => {
+                hosted(table)?.pin((owner()?, claim), space, &blocks)?;
             }
             ControlRequest::Ended { table, space } => {
                 answer.push_control(&hosted(table)?.ended(space)?);

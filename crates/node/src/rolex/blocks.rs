@@ -2,17 +2,38 @@
 //!
 //! Invariant: every block below `next` is free, or was given out. Most of the latter have an owner that
 //! lives. Some are orphans of one that has ended, and the others are the table's for good. None is two of
-//! these. Only its owner frees a block.
+//! these. Only its owner frees a block, and names the [claim](Claim) under which it has it.
+//!
+//! A compute node adopts blocks that it saw in the chain. It has to know that none of them was free between
+//! that look and the adoption: it might be another's by then, who has not linked it yet. So claims are
+//! numbered in one sequence with the moments at which blocks become free. The compute node names the newest
+//! number that it had heard of before it looked.
 
 use std::ops::DerefMut;
 
-use farsight_protocol::{Blocks, ComputeNode, ErrorCode, POOL_ENDED_MAX, ServerError, SpaceStats};
+use farsight_protocol::{
+    Adopted, Blocks, Claim, ComputeNode, ErrorCode, POOL_ENDED_MAX, ServerError, SpaceStats, TakenBlocks,
+};
 
 use super::orphans::Orphans;
 use super::runs::{Runs, end};
 
 /// Runs of blocks that are listed, or change hands, under one hold of the lock when a compute node ends.
 const RUNS_A_STEP: usize = 256;
+
+/// Who has a block, and how it came to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Holder {
+    pub(crate) owner: ComputeNode,
+    pub(crate) claim: Claim,
+}
+
+impl Holder {
+    /// Who was given a block that was free.
+    pub(crate) fn allocated(owner: ComputeNode) -> Self {
+        Self { owner, claim: Claim::ALLOCATED }
+    }
+}
 
 /// The blocks of one region.
 #[derive(Debug)]
@@ -24,8 +45,12 @@ pub(crate) struct BlockSpace {
     /// Blocks from here on were never given out.
     next: u32,
     free: Runs<()>,
-    owned: Runs<ComputeNode>,
+    owned: Runs<Holder>,
     orphans: Orphans,
+    /// The newest claim, or moment at which blocks became free.
+    newest: Claim,
+    /// The last such moment.
+    freed_at: Claim,
 }
 
 impl BlockSpace {
@@ -33,7 +58,8 @@ impl BlockSpace {
     pub(crate) fn new(what: &'static str, capacity: u32, reserved: u32) -> Self {
         let (free, owned, orphans) = (Runs::default(), Runs::default(), Orphans::default());
         let reserved = reserved.min(capacity);
-        Self { what, capacity, reserved, next: reserved, free, owned, orphans }
+        let (newest, freed_at) = (Claim::ALLOCATED, Claim::ALLOCATED);
+        Self { what, capacity, reserved, next: reserved, free, owned, orphans, newest, freed_at }
     }
 
     /// Blocks of the space.
@@ -70,8 +96,18 @@ impl BlockSpace {
         } else {
             self.free.remove(found);
         }
-        self.owned.insert(found, owner);
+        self.owned.insert(found, Holder::allocated(owner));
         found
+    }
+
+    fn next_claim(&mut self) -> Claim {
+        self.newest.0 += 1;
+        self.newest
+    }
+
+    fn set_free(&mut self, piece: Blocks) {
+        self.free.insert(piece, ());
+        self.freed_at = self.next_claim();
     }
 
     /// Refuses runs that name a block twice, or one that was never given out.
@@ -89,41 +125,51 @@ impl BlockSpace {
         Ok(())
     }
 
-    /// Takes back those of the blocks that are `owner`'s; how many.
-    pub(crate) fn free(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<u64, ServerError> {
+    /// Takes back those of the blocks that are `holder`'s; how many.
+    pub(crate) fn free(&mut self, holder: Holder, runs: &[Blocks]) -> Result<u64, ServerError> {
         self.check_given("freed", runs)?;
         let mut freed = 0;
         for run in runs {
-            let pieces = self.owned.within(*run).into_iter().filter(|(_, tag)| *tag == owner);
+            let pieces = self.owned.within(*run).into_iter().filter(|(_, tag)| *tag == holder);
             for (piece, _) in pieces {
                 self.owned.remove(piece);
-                self.free.insert(piece, ());
+                self.set_free(piece);
                 freed += u64::from(piece.count);
             }
         }
         Ok(freed)
     }
 
-    /// Takes given blocks from their owners and gives them to `owner`; all of them or none.
-    pub(crate) fn adopt(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
+    /// Takes given blocks from their owners and gives them to `owner`; all of them, or none if a block has
+    /// become free since it had heard of claim `known`.
+    pub(crate) fn adopt(
+        &mut self,
+        owner: ComputeNode,
+        known: Claim,
+        runs: &[Blocks],
+    ) -> Result<Adopted, ServerError> {
         self.check_given("adopted", runs)?;
+        if !(self.freed_at..=self.newest).contains(&known) {
+            return Ok(Adopted { claim: self.newest, is_done: false });
+        }
         if let Some(run) = runs.iter().find(|run| self.free.overlap(**run).is_some()) {
             return Err(self.wrong("adopted", *run, "free, some of them"));
         }
+        let claim = self.next_claim();
         for run in runs {
             self.owned.remove(*run);
             self.orphans.remove(*run);
-            self.owned.insert(*run, owner);
+            self.owned.insert(*run, Holder { owner, claim });
         }
-        Ok(())
+        Ok(Adopted { claim, is_done: true })
     }
 
-    /// Makes those of the blocks that are `owner`'s nobody's.
-    pub(crate) fn pin(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
+    /// Makes those of the blocks that are `holder`'s nobody's.
+    pub(crate) fn pin(&mut self, holder: Holder, runs: &[Blocks]) -> Result<(), ServerError> {
         self.check_given("pinned", runs)?;
         for run in runs {
             for (piece, tag) in self.owned.within(*run) {
-                if tag == owner {
+                if tag == holder {
                     self.owned.remove(piece);
                 }
             }
@@ -137,12 +183,12 @@ impl BlockSpace {
     }
 
     /// Gives `owner` up to `limit` orphans of `of`, to look at.
-    pub(crate) fn take_orphans(&mut self, owner: ComputeNode, of: ComputeNode, limit: u32) -> Vec<Blocks> {
-        let taken = self.orphans.take(of, limit);
-        for run in &taken {
-            self.owned.insert(*run, owner);
+    pub(crate) fn take_orphans(&mut self, owner: ComputeNode, of: ComputeNode, limit: u32) -> TakenBlocks {
+        let (claim, blocks) = (self.next_claim(), self.orphans.take(of, limit));
+        for run in &blocks {
+            self.owned.insert(*run, Holder { owner, claim });
         }
-        taken
+        TakenBlocks { claim, blocks }
     }
 
     fn wrong(&self, what: &str, run: Blocks, why: &str) -> ServerError {
@@ -160,7 +206,7 @@ impl BlockSpace {
     ) -> (Vec<Blocks>, Option<u32>) {
         let mut behind = self.owned.iter_from(first);
         let next = behind.by_ref().take(runs);
-        let own = next.filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect();
+        let own = next.filter(|(_, tag)| tag.owner == owner).map(|(run, _)| run).collect();
         (own, behind.next().map(|(run, _)| run.first))
     }
 
@@ -168,10 +214,10 @@ impl BlockSpace {
     /// [judged](judge). Those that somebody adopted meanwhile stay its adopter's.
     pub(crate) fn end(&mut self, owner: ComputeNode, judged: &[(Blocks, Remains)]) {
         for (run, remains) in judged {
-            for (piece, _) in self.owned.within(*run).into_iter().filter(|(_, tag)| *tag == owner) {
+            for (piece, _) in self.owned.within(*run).into_iter().filter(|(_, tag)| tag.owner == owner) {
                 self.owned.remove(piece);
                 match remains {
-                    Remains::Unwritten => self.free.insert(piece, ()),
+                    Remains::Unwritten => self.set_free(piece),
                     Remains::Written => self.orphans.insert(piece, owner),
                 }
             }
@@ -317,14 +363,15 @@ mod tests {
         let mut seen = 0;
         for owner in ended {
             loop {
-                let taken = lock().take_orphans(c, owner, 1024);
+                let TakenBlocks { claim, blocks: taken } = lock().take_orphans(c, owner, 1024);
                 if taken.is_empty() {
                     break;
                 }
                 seen += taken.iter().map(|run| run.count).sum::<u32>();
                 let (linked, unlinked) = taken.split_at(taken.len() / 2);
-                lock().pin(c, linked).unwrap();
-                lock().free(c, unlinked).unwrap();
+                let holder = Holder { owner: c, claim };
+                lock().pin(holder, linked).unwrap();
+                lock().free(holder, unlinked).unwrap();
                 assert!(lock().ended().len() <= 2);
                 lock().allocate_some(c, 1).unwrap();
             }
@@ -345,6 +392,13 @@ mod tests {
             self.end(owner, &judged);
         }
 
+        /// Adopts blocks that were seen in use just now.
+        fn adopt_now(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<Holder, ServerError> {
+            let Adopted { claim, is_done } = self.adopt(owner, self.newest, runs)?;
+            assert!(is_done);
+            Ok(Holder { owner, claim })
+        }
+
         fn owned_by(&self, owner: ComputeNode) -> Vec<Blocks> {
             self.owned_from(owner, 0, usize::MAX).0
         }
@@ -356,7 +410,7 @@ mod tests {
         space.allocate_some(A, 8).unwrap();
         let judged = judge(&space.owned_by(A), None, |block| block >= 4);
         assert_eq!(judged, [(run(0, 4), Remains::Written), (run(4, 4), Remains::Unwritten)]);
-        space.adopt(B, &[run(3, 2)]).unwrap();
+        space.adopt_now(B, &[run(3, 2)]).unwrap();
         space.end(A, &judged);
         let stats = space.stats(64);
         assert_eq!((stats.used, stats.owned, stats.orphaned), (5, 2, 3));
@@ -384,6 +438,8 @@ mod tests {
 
     const A: ComputeNode = ComputeNode(1);
     const B: ComputeNode = ComputeNode(2);
+    const GIVEN_A: Holder = Holder { owner: A, claim: Claim::ALLOCATED };
+    const GIVEN_B: Holder = Holder { owner: B, claim: Claim::ALLOCATED };
 
     fn run(first: u32, count: u32) -> Blocks {
         Blocks { first, count }
@@ -396,8 +452,8 @@ mod tests {
         assert_eq!(space.allocate_some(B, 4), Ok(run(4, 4)));
         assert_eq!(space.allocate_some(A, 4), Ok(run(8, 2)));
         assert_eq!(space.allocate_some(A, 1).unwrap_err().code, ErrorCode::RegionFull);
-        assert_eq!(space.free(B, &[run(5, 2), run(1, 1)]), Ok(2), "block 1 is another's");
-        assert_eq!(space.free(A, &[run(5, 2), run(1, 1)]), Ok(1));
+        assert_eq!(space.free(GIVEN_B, &[run(5, 2), run(1, 1)]), Ok(2), "block 1 is another's");
+        assert_eq!(space.free(GIVEN_A, &[run(5, 2), run(1, 1)]), Ok(1));
         assert_eq!(space.allocate_some(A, 4), Ok(run(1, 1)));
         assert_eq!(space.allocate_some(A, 4), Ok(run(5, 2)));
     }
@@ -407,26 +463,26 @@ mod tests {
         let mut space = BlockSpace::new("lines", 10, 1);
         assert_eq!(space.allocate_exact(A, 3), Ok(run(1, 3)));
         assert_eq!(space.allocate_exact(A, 3), Ok(run(4, 3)));
-        assert_eq!(space.free(A, &[run(1, 2)]), Ok(2));
+        assert_eq!(space.free(GIVEN_A, &[run(1, 2)]), Ok(2));
         assert_eq!(space.allocate_exact(B, 3), Ok(run(7, 3)));
         assert_eq!(space.allocate_exact(B, 3).unwrap_err().code, ErrorCode::RegionFull);
         assert_eq!(space.allocate_exact(B, 2), Ok(run(1, 2)));
-        assert!(space.free(A, &[run(0, 1)]).is_err(), "a reserved block was never given");
+        assert!(space.free(GIVEN_A, &[run(0, 1)]).is_err(), "a reserved block was never given");
     }
 
     #[test]
     fn what_cannot_be_freed_leaves_everything_as_it_was() {
         let mut space = BlockSpace::new("leaves", 10, 0);
         space.allocate_some(A, 6).unwrap();
-        assert_eq!(space.free(A, &[run(2, 1)]), Ok(1));
-        assert_eq!(space.free(A, &[run(2, 1)]), Ok(0), "it is free");
+        assert_eq!(space.free(GIVEN_A, &[run(2, 1)]), Ok(1));
+        assert_eq!(space.free(GIVEN_A, &[run(2, 1)]), Ok(0), "it is free");
         for wrong in
             [vec![run(0, 2), run(1, 1)], vec![run(5, 2)], vec![run(0, 0)], vec![run(u32::MAX, u32::MAX)]]
         {
-            assert_eq!(space.free(A, &wrong).unwrap_err().code, ErrorCode::BadRequest, "{wrong:?}");
+            assert_eq!(space.free(GIVEN_A, &wrong).unwrap_err().code, ErrorCode::BadRequest, "{wrong:?}");
         }
         assert_eq!(space.stats(64).used, 5);
-        assert_eq!(space.free(A, &[run(0, 2), run(3, 3)]), Ok(5));
+        assert_eq!(space.free(GIVEN_A, &[run(0, 2), run(3, 3)]), Ok(5));
         assert_eq!(space.stats(64).used, 0);
         assert_eq!(space.allocate_some(B, 10), Ok(run(0, 6)));
     }
@@ -435,18 +491,61 @@ mod tests {
     fn who_adopts_a_block_alone_frees_it_and_nobody_one_that_is_pinned() {
         let mut space = BlockSpace::new("leaves", 10, 0);
         space.allocate_some(A, 6).unwrap();
-        assert_eq!(space.adopt(B, &[run(2, 2)]), Ok(()));
-        assert_eq!(space.free(A, &[run(0, 6)]), Ok(4));
-        assert_eq!(space.adopt(A, &[run(3, 2)]).unwrap_err().code, ErrorCode::BadRequest, "4 is free");
-        assert_eq!(space.free(B, &[run(3, 1)]), Ok(1));
-        assert_eq!(space.pin(A, &[run(2, 1)]), Ok(()), "it is not his");
+        let adopted = space.adopt_now(B, &[run(2, 2)]).unwrap();
+        assert_eq!(space.free(GIVEN_A, &[run(0, 6)]), Ok(4));
+        assert_eq!(space.adopt_now(A, &[run(3, 2)]).unwrap_err().code, ErrorCode::BadRequest, "4 is free");
+        assert_eq!(space.free(GIVEN_B, &[run(3, 1)]), Ok(0), "not under that claim");
+        assert_eq!(space.free(adopted, &[run(3, 1)]), Ok(1));
+        assert_eq!(space.pin(GIVEN_A, &[run(2, 1)]), Ok(()), "it is not his");
         assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 1));
-        assert_eq!(space.pin(B, &[run(2, 1)]), Ok(()));
+        assert_eq!(space.pin(adopted, &[run(2, 1)]), Ok(()));
         assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 0));
-        assert_eq!(space.free(B, &[run(2, 1)]), Ok(0));
+        assert_eq!(space.free(adopted, &[run(2, 1)]), Ok(0));
         space.look_and_end(B, None, |_| false);
         assert_eq!((space.ended(), space.stats(64).orphaned), (vec![], 0));
-        assert_eq!((space.adopt(A, &[run(2, 1)]), space.free(A, &[run(2, 1)])), (Ok(()), Ok(1)));
+        let adopted = space.adopt_now(A, &[run(2, 1)]).unwrap();
+        assert_eq!(space.free(adopted, &[run(2, 1)]), Ok(1));
+    }
+
+    #[test]
+    fn nobody_adopts_what_may_have_been_free_since_it_looked() {
+        let mut space = BlockSpace::new("leaves", 10, 0);
+        space.allocate_some(A, 6).unwrap();
+        let known = space.newest;
+        assert_eq!(space.free(GIVEN_A, &[run(5, 1)]), Ok(1));
+        // It may be B's by now, who has not linked it; so may any other, as far as A can tell.
+        assert_eq!(space.allocate_some(B, 1), Ok(run(5, 1)));
+        let refused = space.adopt(A, known, &[run(5, 1)]).unwrap();
+        assert_eq!(refused, Adopted { claim: space.newest, is_done: false });
+        assert_eq!(space.owned_by(B), [run(5, 1)]);
+        assert!(space.adopt(A, refused.claim, &[run(5, 1)]).unwrap().is_done);
+        // Others that adopt or take something free nothing.
+        let known = space.newest;
+        space.adopt_now(B, &[run(0, 1)]).unwrap();
+        assert_eq!(space.take_orphans(B, A, 9).blocks, []);
+        assert!(space.adopt(A, known, &[run(1, 1)]).unwrap().is_done);
+        let to_come = Claim(space.newest.0 + 1);
+        assert!(!space.adopt(A, to_come, &[run(1, 1)]).unwrap().is_done, "nobody has heard of that");
+        // Blocks that an ended compute node never wrote become free, too.
+        let known = space.newest;
+        space.look_and_end(A, None, |_| true);
+        assert!(!space.adopt(B, known, &[run(0, 1)]).unwrap().is_done);
+    }
+
+    /// Of two trainers of one compute node one looks at what an ended one left, and the other merges it away.
+    #[test]
+    fn what_was_adopted_since_is_neither_pinned_nor_freed_by_who_had_it_before() {
+        let mut space = BlockSpace::new("leaves", 10, 0);
+        space.allocate_some(A, 2).unwrap();
+        space.look_and_end(A, None, |_| false);
+        let looker = Holder { owner: B, claim: space.take_orphans(B, A, 2).claim };
+        let merger = space.adopt_now(B, &[run(0, 2)]).unwrap();
+        assert_eq!(space.pin(looker, &[run(0, 1)]), Ok(()));
+        assert_eq!(space.free(looker, &[run(1, 1)]), Ok(0));
+        assert_eq!(space.free(merger, &[run(0, 2)]), Ok(2));
+        // A session of B has one of them now: who merged it away does not free it again.
+        assert_eq!(space.allocate_some(B, 1), Ok(run(0, 1)));
+        assert_eq!((space.free(merger, &[run(0, 2)]), space.stats(64).used), (Ok(0), 1));
     }
 
     #[test]
@@ -467,21 +566,23 @@ mod tests {
         let mut space = BlockSpace::new("leaves", 100, 0);
         space.allocate_some(A, 8).unwrap();
         space.allocate_some(B, 8).unwrap();
-        assert_eq!(space.free(A, &[run(3, 1)]), Ok(1));
+        assert_eq!(space.free(GIVEN_A, &[run(3, 1)]), Ok(1));
         space.look_and_end(A, None, |block| block >= 5);
         let stats = space.stats(64);
         assert_eq!((stats.used, stats.owned, stats.orphaned), (12, 8, 4));
         assert_eq!(space.ended(), [A]);
-        assert_eq!(space.take_orphans(B, B, 3), []);
-        assert_eq!(space.take_orphans(B, A, 3), [run(0, 3)]);
-        assert_eq!(space.take_orphans(B, A, 3), [run(4, 1)]);
-        assert_eq!((space.take_orphans(B, A, 3), space.ended()), (vec![], vec![]));
+        assert_eq!(space.take_orphans(B, B, 3).blocks, []);
+        assert_eq!(space.take_orphans(B, A, 3).blocks, [run(0, 3)]);
+        assert_eq!(space.take_orphans(B, A, 3).blocks, [run(4, 1)]);
+        assert_eq!((space.take_orphans(B, A, 3).blocks, space.ended()), (vec![], vec![]));
         // The compute node that looks at them ends, too: they are orphans again.
         space.look_and_end(B, None, |_| false);
         assert_eq!((space.stats(64).owned, space.stats(64).orphaned), (0, 12));
         // One of them is found to be of no use, by who took it.
-        assert_eq!(space.free(A, &[run(4, 1)]), Ok(0));
-        assert_eq!(space.take_orphans(A, B, 100), [run(0, 3), run(4, 1), run(8, 8)]);
-        assert_eq!((space.free(A, &[run(4, 1)]), space.stats(64).used), (Ok(1), 11));
+        assert_eq!(space.free(GIVEN_A, &[run(4, 1)]), Ok(0));
+        let TakenBlocks { claim, blocks } = space.take_orphans(A, B, 100);
+        assert_eq!(blocks, [run(0, 3), run(4, 1), run(8, 8)]);
+        let holder = Holder { owner: A, claim };
+        assert_eq!((space.free(holder, &[run(4, 1)]), space.stats(64).used), (Ok(1), 11));
     }
 }
