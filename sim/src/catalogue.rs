@@ -143,6 +143,21 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::pool_groups,
     },
     Named {
+        name: "pool-wraps",
+        about: "leaves whose versions and incarnations begin again from zero, merged and used again",
+        of_seed: Scenario::pool_wraps,
+    },
+    Named {
+        name: "pool-repairs",
+        about: "READs that are under way while leaves are repaired",
+        of_seed: Scenario::pool_repairs,
+    },
+    Named {
+        name: "pool-pressure",
+        about: "leaves fill the memory of several nodes, empty and are merged",
+        of_seed: Scenario::pool_pressure,
+    },
+    Named {
         name: "pool-restarts",
         about: "memory nodes die and come back empty, alone and all together",
         of_seed: Scenario::pool_restarts,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use farsight_base::Stamp;
 use farsight_base::prng::SplitMix64;
 use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
@@ -34,6 +35,13 @@ const LEASES: [Choice; 4] = [
     (Fault::SlowVerb, 1_500, 1_500_000_000),
     (Fault::LeapingClock, 2_000, 2_000_000_000),
     (Fault::DriftingClock, 200, 0),
+];
+/// READs whose lines are of moments as far apart as a lease and a repair, beside deaths and stops that make
+/// repairs.
+const LONG_READS: [Choice; 3] = [
+    (Fault::SpreadRead, 200, 1_500_000_000),
+    (Fault::KilledClient, 2_000, 0),
+    (Fault::PausedClient, 2_000, 2_000_000_000),
 ];
 /// What lasts longer than anybody waits for a compute node that serves.
 const STALLS: [Choice; 3] = [
@@ -77,6 +85,8 @@ const BLOCKS_AT_ONCE: usize = 64;
 const SESSIONS_MAX: usize = 16;
 /// Keys of a scenario whose leaves empty, at most.
 const KEYS_OF_WAVES: usize = 60;
+/// Leaves of each memory node where waves fill them: fewer than the keys of a wave take.
+const LEAVES_UNDER_PRESSURE: usize = 4;
 /// Writes of a wave there: enough to write, or to remove, nearly all keys.
 const WAVE_WRITES: u64 = 250;
 /// Groups of every second trainer, each of a leaf, and of the others, which put them together again.
@@ -495,6 +505,33 @@ impl Scenario {
         let plain = Self::pool_merges(seed);
         let shape = plain.pool.map(|shape| PoolShape { group_sizes: CONTRARY_GROUPS, ..shape });
         Self { name: "pool-groups", pool: shape, ..plain }
+    }
+
+    /// Waves of keys in leaves whose versions and incarnations are near their ends, so that they begin again
+    /// while readers, writers and trainers meet.
+    pub(crate) fn pool_wraps(seed: u64) -> Self {
+        let left = SplitMix64::new(seed ^ 0x7772_6170).below(40) as u32;
+        let first_stamp = Stamp::new(u32::MAX - 1 - 2 * left, (1 << 24) - 1 - left % 4, 0);
+        Self { name: "pool-wraps", first_stamp, ..Self::pool_merges(seed) }
+    }
+
+    /// READs that are under way while leaves are repaired.
+    pub(crate) fn pool_repairs(seed: u64) -> Self {
+        Self::in_pool("pool-repairs", seed, &LONG_READS, LONG_READS.len())
+    }
+
+    /// Waves that fill the memory of two or three nodes: splits go to whichever has room, and merges make
+    /// some again.
+    pub(crate) fn pool_pressure(seed: u64) -> Self {
+        let plain = Self::pool_merges(seed);
+        let shape = |shape: PoolShape| PoolShape { memory_nodes: 2 + seed as usize % 2, ..shape };
+        Self {
+            name: "pool-pressure",
+            pool: plain.pool.map(shape),
+            leaves: LEAVES_UNDER_PRESSURE,
+            may_be_full: true,
+            ..plain
+        }
     }
 
     pub(crate) fn pool_restarts(seed: u64) -> Self {
