@@ -246,7 +246,7 @@ pub(super) fn run(data: &[u8]) {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let all = (0..11_u8).flat_map(|kind| {
+    let all = (0..request::CONTROL_KINDS as u8).flat_map(|kind| {
         [
             [0, 2, 1, 2, 0, 3, 5, 9, kind, 0, 1, 2, 0, 0, 1, 3],
             [0, 2, 0, 4, 3, 0, 1, 1, 9, kind, 0, 0, 1, 0, 2, 1],

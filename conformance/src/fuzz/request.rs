@@ -297,9 +297,12 @@ fn addresses(source: &mut Source<'_>) -> PoolAddresses {
     PoolAddresses((0..source.below(18)).map(|_| of_node(source)).collect())
 }
 
+/// Kinds of control requests that [`control`] makes.
+pub(super) const CONTROL_KINDS: usize = 25;
+
 /// A control request, within its bounds or not.
 pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
-    let (kind, table) = (source.below(25), TableId(source.below(3) as u32));
+    let (kind, table) = (source.below(CONTROL_KINDS), TableId(source.below(3) as u32));
     let space = [Space::Leaves, Space::Leaves, Space::Meta, Space::Blocks][source.below(4)];
     let compute_node = ComputeNode(source.below(5) as u32);
     let coordinator = source.below(3) as u64;
@@ -371,8 +374,12 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    (0..9_u8)
-        .flat_map(|kind| (0..4).map(move |choice| [kind, 1, 0, choice, 3, 0, 24, 0, 9, 8, 7, 6, 5, 4, 3, 2]))
+    let of_kinds = (0..9_u8)
+        .flat_map(|kind| (0..4).map(move |choice| [kind, 1, 0, choice, 3, 0, 24, 0, 9, 8, 7, 6, 5, 4, 3, 2]));
+    let controls =
+        (0..CONTROL_KINDS as u8).map(|control| [0, control, 1, 0, 3, 1, 2, 1, 3, 0, 9, 8, 7, 6, 5, 4]);
+    of_kinds
+        .chain(controls)
         .flat_map(|recipe_bytes| [recipe(&mut Source::new(&recipe_bytes)), recipe_bytes.to_vec()])
         .collect()
 }
