@@ -225,12 +225,11 @@ impl<L: Loader> Load<L> {
     /// Takes a part of a value, and pushes the pair if that was the last.
     fn gather(&mut self, part: ValuePiece<'_>) -> Result<(), ServerError> {
         let ValuePiece { key, value_bytes, offset, piece, .. } = part;
-        let mut gathered = match self.gathered.take() {
-            Some(gathered) => gathered,
-            None => {
-                let reserved = self.loader.set_aside(value_bytes.into())?;
-                Gathered { key, value_bytes, value: Vec::new(), _reserved: reserved }
-            }
+        let mut gathered = if let Some(gathered) = self.gathered.take() {
+            gathered
+        } else {
+            let reserved = self.loader.set_aside(value_bytes.into())?;
+            Gathered { key, value_bytes, value: Vec::new(), _reserved: reserved }
         };
         let expected = (gathered.key, gathered.value_bytes, gathered.value.len());
         if expected != (key, value_bytes, offset as usize) {

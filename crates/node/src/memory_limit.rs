@@ -401,7 +401,7 @@ mod tests {
         let tables = region(&limit);
         assert!(tables.grow_to(1 << 20).is_ok() && tables.grow_to((1 << 20) + 1).is_err());
         let queues: Vec<_> = (0..4).map(|_| limit.of_queue(0, 1 << 20).expect("its share")).collect();
-        let refused = limit.of_queue(0, 1).err().expect("the process has its limit");
+        let refused = limit.of_queue(0, 1).expect_err("the process has its limit");
         assert!(refused.contains("memory limit of this node is 9437184 B"), "{refused}");
         assert_eq!(limit.stats(3).queues_bytes, 4 << 20);
         drop(queues);
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn one_client_has_a_part_of_the_limit() {
         let limit = limit(56 << 20, || Some(1));
-        let refused = limit.of_queue(15 << 20, (1 << 20) + 1).err().expect("over a quarter");
+        let refused = limit.of_queue(15 << 20, (1 << 20) + 1).expect_err("over a quarter");
         assert!(refused.contains("16777216 B at most") && refused.contains("15728640 B"), "{refused}");
         assert!(limit.of_queue(15 << 20, 1 << 20).is_ok());
         let first = limit.of_copy(CLIENT, 10 << 20).expect("the first");
