@@ -79,7 +79,12 @@ impl XBlocks {
         let written = self.references.write(queues, writes, &mut swapped, &mut before);
         for (number, (outcome, (key, operand))) in swapped.into_iter().zip(writes.iter()).enumerate() {
             // The answer had no room for the value before.
-            if written.is_ok() && outcome == WriteOutcome::Failed(ErrorCode::OutOfResources) {
+            let is_left = outcome == WriteOutcome::Failed(ErrorCode::OutOfResources);
+            if is_left && written.is_err() {
+                // Nothing was changed, and nobody will try again: the connection is lost.
+                outcomes.push(WriteOutcome::Failed(ErrorCode::Contended));
+                old_values.push(&[]);
+            } else if is_left {
                 let (outcome, old) = match self.swap_long(queues, key, operand) {
                     // Later ones of the run were executed: a refusal is of this one alone.
                     Err(XStoreError::Server(error)) if error.code != ErrorCode::Bug => {
