@@ -3,7 +3,7 @@
 //! Invariant: a process has a lock from the doorbell of the compare-and-swap that may take it. It has it no
 //! more once that has failed, or from the doorbell of a WRITE over it. A process one of whose queue pairs
 //! broke, or whose program connected anew, has none. It goes on as another compute node, and leaves what it
-//! had to who repairs it.
+//! had to who repairs it. Nobody has a lock in a region that is withdrawn.
 
 use std::collections::BTreeMap;
 
@@ -74,21 +74,27 @@ impl State {
         }
     }
 
-    /// Whether the program of a queue pair has no use for its locks any more.
-    fn is_abandoned(&self, pair: usize) -> bool {
+    /// Whether the program of a queue pair has no use for its locks in a region any more.
+    fn is_abandoned(&self, pair: usize, region: usize) -> bool {
         let Pair { client, opened_by, is_closed, .. } = self.pairs[pair];
         let is_broken = |pair: &Pair| pair.refusals.is_broken() || self.clients[pair.client].lost.is_some();
         let mut of_process = self.pairs.iter().filter(|pair| pair.opened_by == opened_by && !pair.is_closed);
         let own = &self.clients[client];
         let is_anew = |other: &ClientState| (other.host, other.group) == (own.host, own.group);
-        is_closed || of_process.any(is_broken) || self.clients[client + 1..].iter().any(is_anew)
+        let is_withdrawn = self.hosts[own.host].is_gone(region) || self.has_heard_withdrawn(pair, region);
+        is_withdrawn
+            || is_closed
+            || of_process.any(is_broken)
+            || self.clients[client + 1..].iter().any(is_anew)
     }
 
     /// A call is sent.
     pub(crate) fn note_called(&mut self, pair: usize) {
         let Some(mut watch) = self.locks.take() else { return };
         // Mostly there is none, and a simulation has many pairs.
-        watch.held.retain(|(process, _), (pair, _)| *process != self.running || !self.is_abandoned(*pair));
+        watch.held.retain(|(process, place), (pair, _)| {
+            *process != self.running || !self.is_abandoned(*pair, place.1)
+        });
         let own = watch.held.keys().find(|(process, _)| *process == self.running);
         if let (Some((_, (host, region, word))), None) = (own, &watch.called) {
             let name = self.running.map_or("nobody", |process| &self.processes[process].name);
