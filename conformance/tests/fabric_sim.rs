@@ -20,6 +20,10 @@ impl FabricUnderTest for Sim {
     fn connect(&self, format_version: u32) -> Result<SimConnection<Weakest>, FabricError> {
         self.0.connect(ADDRESS, format_version)
     }
+
+    fn queues_take_memory(&self) -> bool {
+        false
+    }
 }
 
 farsight_conformance::fabric_suite!(Sim(Simulation::beside_threads(1, Timing::default(), Vec::new())));

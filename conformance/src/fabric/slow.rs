@@ -27,6 +27,10 @@ impl<F: FabricUnderTest> FabricUnderTest for Slow<F> {
         self.0.connect(format_version)
     }
 
+    fn queues_take_memory(&self) -> bool {
+        self.0.queues_take_memory()
+    }
+
     fn parked_max(&self) -> usize {
         self.0.parked_max()
     }
