@@ -1,13 +1,11 @@
 //! Writes that look at the pair first: what they compare with, and which keys are counters.
 
-use farsight_base::LINE_BYTES;
 use farsight_base::prng::mix;
-use farsight_layout::value_block::block_lines;
 use farsight_oracles::Identity;
 use farsight_oracles::values;
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
-use super::{Client, End};
+use super::{BLOCK_LENGTHS, Client, End};
 use crate::cluster::Cluster;
 
 /// Of the keys of integers, one in so many is a counter where writes look at keys.
@@ -21,24 +19,17 @@ impl<C: Cluster> Client<C> {
     /// True if nothing but additions changes the key.
     pub(super) fn is_counter(&self, key: Identity) -> bool {
         self.plan.conditional_percent > 0
-            && (self.plan.block_lengths.is_some()
-                || self.store.session.table().value_bytes() == INTEGER_BYTES)
+            && (self.plan.has_blocks || self.store.session.table().value_bytes() == INTEGER_BYTES)
             && mix(key.0).is_multiple_of(COUNTERS_ONE_IN)
     }
 
     /// Bytes of the value of the write to `key` with this number.
     pub(super) fn value_bytes(&self, key: Identity, number: u64) -> usize {
-        match self.plan.block_lengths {
-            Some(_) if self.is_counter(key) => INTEGER_BYTES,
-            Some(lengths) => lengths[mix(number) as usize % lengths.len()],
-            None => self.table.value_bytes(),
+        match self.plan.has_blocks {
+            true if self.is_counter(key) => INTEGER_BYTES,
+            true => BLOCK_LENGTHS[mix(number) as usize % BLOCK_LENGTHS.len()],
+            false => self.table.value_bytes(),
         }
-    }
-
-    /// Bytes of the blocks of the pairs that the last scan found, if their values have any length.
-    pub(crate) fn block_bytes_found(&self) -> u64 {
-        let lines = |value: &[u8]| block_lines(size_of::<u64>(), value.len()) as u64;
-        self.store.found(0).map(|found| lines(&found.value) * LINE_BYTES as u64).sum()
     }
 
     /// Appends the operand of the write with this number, and its argument if it has one.
@@ -55,7 +46,7 @@ impl<C: Cluster> Client<C> {
             value
         };
         match (operation, argument) {
-            (WriteOperation::CompareAndSetValue, Some(expected)) if self.plan.block_lengths.is_some() => {
+            (WriteOperation::CompareAndSetValue, Some(expected)) if self.plan.has_blocks => {
                 return Operand::push_compare_value(into, &value_of(expected), &value_of(number));
             }
             (WriteOperation::CompareAndSetValue, Some(expected)) => into.extend(value_of(expected)),
