@@ -19,6 +19,7 @@ use farsight_conformance::engine::harness::{Directory, PATIENCE, eventually};
 use farsight_conformance::engine::processes::{Player, argument, say};
 use farsight_fabric::Connection;
 use farsight_fabric::lane::{Lane, PoolLane};
+use farsight_fabric_shm::sandbox::refuse_userfaultfd;
 use farsight_fabric_shm::{ShmConnection, ShmQueue};
 use farsight_fabric_tcp::TcpConnection;
 use farsight_index_rolex::LeafPlace;
@@ -47,6 +48,9 @@ const WORKERS: u64 = 2;
 /// A compute node that holds the lock of the first leaf until it is told to let go, then writes like others.
 /// It is a memory node besides if it is given a socket of its own.
 pub(crate) fn hold() {
+    if argument("IN_SANDBOX") {
+        refuse_userfaultfd().expect("a filter of system calls");
+    }
     let own: String = argument("OWN");
     let _node = (!own.is_empty()).then(|| {
         let builder = Server::builder().socket(&own).table_memory_bytes(TABLE_BYTES);
@@ -126,12 +130,31 @@ struct Holder {
 
 impl Holder {
     /// Starts one that is a memory node at `own`, or none, and says to whom when it serves.
-    fn start(directory: &Directory, urls: &Addresses, own: &str, ready: impl FnOnce()) -> Self {
+    fn start(directory: &Directory, urls: &Addresses) -> Self {
+        Self::start_with(directory, urls, "", false, || {})
+    }
+
+    /// One whose kernel refuses what keeps it from writing but its end.
+    fn start_in_sandbox(directory: &Directory, urls: &Addresses) -> Self {
+        Self::start_with(directory, urls, "", true, || {})
+    }
+
+    fn start_with(
+        directory: &Directory,
+        urls: &Addresses,
+        own: &str,
+        in_sandbox: bool,
+        ready: impl FnOnce(),
+    ) -> Self {
         let path = directory.file("holder");
         let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         (0..2).for_each(|word| write_word(&file, word, 0));
-        let arguments =
-            [("URLS", urls.to_string()), ("FILE", path.display().to_string()), ("OWN", own.to_owned())];
+        let arguments = [
+            ("URLS", urls.to_string()),
+            ("FILE", path.display().to_string()),
+            ("OWN", own.to_owned()),
+            ("IN_SANDBOX", in_sandbox.to_string()),
+        ];
         let mut player = Player::start("lock holder", &arguments);
         if !own.is_empty() {
             assert_eq!(player.hear().as_deref(), Some("serves"));
@@ -273,7 +296,7 @@ fn a_compute_node_that_is_stopped_for_a_second_lives() {
     let client = connect(&urls.to_string());
     let table = create(&client);
     let mut session = table.session(Options::default()).expect("a session");
-    let mut holder = Holder::start(&directory, &urls, "", || {});
+    let mut holder = Holder::start(&directory, &urls);
     holder.stop();
     let waiter = std::thread::spawn(move || session.put(7, &value(7)).map(|_| session));
     std::thread::sleep(Duration::from_secs(1));
@@ -286,13 +309,36 @@ fn a_compute_node_that_is_stopped_for_a_second_lives() {
     assert!(holder.player.is_running());
 }
 
+/// It is kept from writing at both nodes, and its process lives. When it runs again, the lock is no longer
+/// its own, and it goes on as another compute node.
 #[test]
-fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_is_killed_and_named() {
+fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_loses_its_connections() {
     let nodes = Nodes::start(2);
     let client = connect(&nodes.urls.to_string());
     let table = create(&client);
     let mut session = table.session(Options::default()).expect("a session");
-    let mut holder = Holder::start(&nodes.directory, &nodes.urls, "", || {});
+    let mut holder = Holder::start(&nodes.directory, &nodes.urls);
+    holder.stop();
+    let begun = Instant::now();
+    session.put(7, &value(7)).expect("a put that waits for the lease");
+    assert!(begun.elapsed() >= Duration::from_millis(LEASE_MS), "taken over after {:?}", begun.elapsed());
+    assert!(holder.player.is_running(), "it was killed");
+    holder.player.signal(Signal::CONT);
+    holder.go_on("fenced");
+    assert!(holder.player.is_running());
+    assert!((0..2).all(|node| !nodes.log(node).contains("killed process")), "{}", nodes.log(0));
+    for (key, byte) in [(7, 7), (1, 1)] {
+        assert_eq!(session.get(key).expect("a GET").expect("the pair").value, value(byte));
+    }
+}
+
+#[test]
+fn a_lock_holder_in_a_sandbox_that_is_stopped_for_longer_than_its_lease_is_killed_and_named() {
+    let nodes = Nodes::start(2);
+    let client = connect(&nodes.urls.to_string());
+    let table = create(&client);
+    let mut session = table.session(Options::default()).expect("a session");
+    let mut holder = Holder::start_in_sandbox(&nodes.directory, &nodes.urls);
     holder.stop();
     let begun = Instant::now();
     session.put(7, &value(7)).expect("a put that waits for the lease");
@@ -326,7 +372,7 @@ fn a_lock_holder_over_tcp_that_is_stopped_for_less_than_its_lease_keeps_its_lock
     let directory = Directory::new();
     let (nodes, urls, table) = over_tcp(Duration::from_secs(20));
     let mut session = table.session(Options::default()).expect("a session");
-    let mut holder = Holder::start(&directory, &urls, "", || {});
+    let mut holder = Holder::start(&directory, &urls);
     holder.stop();
     let waiter = std::thread::spawn(move || session.put(7, &value(7)).map(|_| session));
     std::thread::sleep(Duration::from_secs(1));
@@ -345,7 +391,7 @@ fn a_lock_holder_over_tcp_that_is_stopped_for_longer_than_its_lease_loses_its_co
     let lease = Duration::from_millis(LEASE_MS);
     let (nodes, urls, table) = over_tcp(lease);
     let mut session = table.session(Options::default()).expect("a session");
-    let mut holder = Holder::start(&directory, &urls, "", || {});
+    let mut holder = Holder::start(&directory, &urls);
     holder.stop();
     let begun = Instant::now();
     session.put(7, &value(7)).expect("a put that waits for the lease");
@@ -360,17 +406,37 @@ fn a_lock_holder_over_tcp_that_is_stopped_for_longer_than_its_lease_loses_its_co
     }
 }
 
-#[test]
-fn a_process_that_serves_memory_is_never_killed() {
+/// A coordinator, and a lock holder that is a memory node besides.
+fn beside_a_memory_node(in_sandbox: bool) -> (Directory, Server, Addresses, Holder) {
     let directory = Directory::new();
     let builder = Server::builder().socket(directory.file("coordinator")).table_memory_bytes(TABLE_BYTES);
     let coordinator = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
     let own = directory.file("other");
     let urls = Addresses::new(vec![coordinator.url().clone(), ServerUrl::shm(own.clone())]);
-    let mut holder = Holder::start(&directory, &urls, &own.display().to_string(), || {
-        let client = connect(&urls.to_string());
-        create(&client);
+    let holder = Holder::start_with(&directory, &urls, &own.display().to_string(), in_sandbox, || {
+        create(&connect(&urls.to_string()));
     });
+    (directory, coordinator, urls, holder)
+}
+
+#[test]
+fn a_process_that_serves_memory_is_kept_from_writing_and_lives() {
+    let (_directory, coordinator, urls, mut holder) = beside_a_memory_node(false);
+    let mut asker = Asker::new(coordinator.url());
+    holder.stop();
+    // Nothing is known of its lock: a fence costs it its connections.
+    assert_eq!(asker.fence_for(PATIENCE, holder.compute_node, None), Fenced::Done);
+    holder.player.signal(Signal::CONT);
+    holder.go_on("fenced");
+    let table = connect(&urls.to_string()).table::<u64>(TABLE).expect("the table");
+    let mut session = table.session(Options::default()).expect("a session");
+    assert_eq!(session.get(1).expect("a GET").expect("the pair").value, value(1));
+    assert!(holder.player.is_running());
+}
+
+#[test]
+fn a_process_that_serves_memory_is_never_killed() {
+    let (_directory, coordinator, urls, mut holder) = beside_a_memory_node(true);
     let client = connect(&urls.to_string());
     let table = client.table::<u64>(TABLE).expect("the table");
     let mut session = table.session(Options::default()).expect("a session");
@@ -402,7 +468,7 @@ fn a_fence_without_a_lapsed_lock_ends_no_process() {
     let urls = Addresses::new(vec![node.url().clone()]);
     let client = connect(&urls.to_string());
     create(&client);
-    let mut holder = Holder::start(&directory, &urls, "", || {});
+    let mut holder = Holder::start_in_sandbox(&directory, &urls);
     let mut asker = Asker::new(node.url());
     holder.stop();
     // Of a lock that is not there, and of one that never was; then of none.

@@ -89,6 +89,16 @@ impl AttachedRegion {
         })
     }
 
+    /// The mapping, if this side may write there.
+    pub(crate) fn writable(&self) -> Option<&Arc<Mapping>> {
+        self.words.mapping().filter(|_| self.rights == RegionRights::ReadWrite)
+    }
+
+    fn collapse_to_huge_pages(&self) -> u64 {
+        let mapping = self.words.mapping();
+        mapping.map_or(0, |mapping| self.huge_pages.collapse(mapping, &self.files, u64::MAX))
+    }
+
     fn vacate(&self) {
         let Some(mapping) = self.words.mapping() else { return };
         self.huge_pages.end(mapping, || {
@@ -144,15 +154,21 @@ impl Attachments {
         Some(fetch(attached).map(|()| attached.grown_bytes()))
     }
 
-    /// Takes back what a queue pair had.
-    pub(crate) fn detach(&self, region: RegionId, known: KnownRegion) {
+    /// Takes back what a queue pair had. If it was the last one, `unmap` gets the region. What that gives
+    /// back is unmapped once others can go on: nobody attaches the region before `unmap` has ended.
+    pub(crate) fn detach(
+        &self,
+        region: RegionId,
+        known: KnownRegion,
+        unmap: impl FnOnce(Arc<AttachedRegion>) -> Option<Arc<AttachedRegion>>,
+    ) {
         let mut regions = self.lock();
         drop(known);
         let is_last = |attached: &Arc<AttachedRegion>| Arc::strong_count(&attached.hold) == 1;
         let last = if regions.get(&region).is_some_and(is_last) { regions.remove(&region) } else { None };
+        let rest = last.and_then(unmap);
         drop(regions);
-        // Unmapped here, where nobody waits for it.
-        drop(last);
+        drop(rest);
     }
 
     /// Forgets a region that the server has withdrawn. True if there was one: queue pairs are to be told.
@@ -173,25 +189,31 @@ impl Attachments {
         }
     }
 
-    fn all(&self) -> Vec<Arc<AttachedRegion>> {
-        self.lock().values().cloned().collect()
-    }
-
     /// The regions that are attached.
     pub(crate) fn regions(&self) -> Vec<RegionId> {
         self.lock().keys().copied().collect()
     }
 
-    pub(crate) fn collapse_to_huge_pages(&self) -> u64 {
-        let collapse = |region: Arc<AttachedRegion>| {
-            let mapping = region.words.mapping();
-            mapping.map_or(0, |mapping| region.huge_pages.collapse(mapping, &region.files, u64::MAX))
-        };
-        self.all().into_iter().map(collapse).sum()
+    /// Collapses one region; the bytes of it that are. `around` runs what it gets, or nothing. A region that
+    /// is written is neither detached nor withdrawn meanwhile.
+    pub(crate) fn collapse_to_huge_pages(
+        &self,
+        region: RegionId,
+        around: impl FnOnce(&AttachedRegion, &mut dyn FnMut()),
+    ) -> u64 {
+        let regions = self.lock();
+        let Some(attached) = regions.get(&region).cloned() else { return 0 };
+        if attached.writable().is_none() {
+            drop(regions);
+            return attached.collapse_to_huge_pages();
+        }
+        let mut bytes = 0;
+        around(&attached, &mut || bytes = attached.collapse_to_huge_pages());
+        bytes
     }
 
     pub(crate) fn huge_page_bytes(&self) -> u64 {
-        let (all, map) = (self.all(), MemoryMap::read());
+        let (all, map): (Vec<_>, _) = (self.lock().values().cloned().collect(), MemoryMap::read());
         let mappings = all.iter().filter_map(|region| region.words.mapping());
         mappings.map(|mapping| map.huge_page_bytes(mapping.address_range())).sum()
     }

@@ -97,11 +97,15 @@ impl ShmConnection {
     #[expect(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn collapse_to_huge_pages(&self) -> u64 {
         let attachments = self.link.attachments();
-        for region in attachments.regions() {
+        let collapse = |region| {
             // A region that does not grow now is collapsed as far as it is mapped.
             let _ = self.link.grow(region);
-        }
-        attachments.collapse_to_huge_pages()
+            attachments.collapse_to_huge_pages(region, |attached, collapse| {
+                // Without an answer the link has ended.
+                let _ = self.link.unguarded(region, attached, collapse);
+            })
+        };
+        attachments.regions().into_iter().map(collapse).sum()
     }
 
     /// Bytes of the attached regions that this process maps by huge pages now.

@@ -18,6 +18,9 @@
 //! | 1 | Hello | magic u64, fabric version u32, format version u32, pid u32, serves memory u32 (0, 1) |
 //! | 2 | OpenQueue | none |
 //! | 3 | Attach | region u32, from u64: bytes of it that the client has |
+//! | 4 | Guarded (userfaultfd, the first time) | region u32, address u64 at which the client has it |
+//! | 5 | Unguarded | region u32 |
+//! | 6 | Unmapped | region u32 |
 //! | 129 | Welcome (news socket) | epoch u64, client u64, server pid u32, notice u64 |
 //! | 130 | Refusal | text |
 //! | 131 | QueueOpened (memory file, wake socket) | file length u64 |
@@ -28,6 +31,12 @@
 //! | 136 | Dismissal | text |
 //! | 137 | Withdrawn | region u32 |
 //! | 138 | Notice | number u64 |
+//! | 139 | Noted | none |
+//!
+//! A client says of a region that it may write when the server can keep it from that
+//! ([`write_guard`](crate::write_guard)). It says Guarded before it stores there, Unguarded before it changes
+//! the mapping, and Unmapped behind its end. Each is answered by Noted. Failed says that the server has no
+//! descriptor by which to do so.
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
@@ -36,7 +45,7 @@ use farsight_fabric_host::message::{Reader, Unintelligible, Writer};
 /// Opens every Hello: "FARSHM" and two zero bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARSHM\0\0");
 /// Version of the control messages and rings.
-pub(crate) const FABRIC_VERSION: u32 = 4;
+pub(crate) const FABRIC_VERSION: u32 = 5;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
 
@@ -46,6 +55,9 @@ pub(crate) enum FromClient {
     Hello { magic: u64, fabric_version: u32, format_version: u32, pid: u32, serves: bool },
     OpenQueue,
     Attach { region: RegionId, from_bytes: u64 },
+    Guarded { region: RegionId, address: u64 },
+    Unguarded { region: RegionId },
+    Unmapped { region: RegionId },
 }
 
 /// What a server says.
@@ -61,6 +73,7 @@ pub(crate) enum FromServer {
     Dismissal { text: String },
     Withdrawn { region: RegionId },
     Notice { number: u64 },
+    Noted,
 }
 
 impl FromClient {
@@ -72,6 +85,9 @@ impl FromClient {
             }
             Self::OpenQueue => Writer::new(2),
             Self::Attach { region, from_bytes } => Writer::new(3).region(region).u64(from_bytes),
+            Self::Guarded { region, address } => Writer::new(4).region(region).u64(address),
+            Self::Unguarded { region } => Writer::new(5).region(region),
+            Self::Unmapped { region } => Writer::new(6).region(region),
         }
         .message()
     }
@@ -92,6 +108,9 @@ impl FromClient {
             },
             2 => Self::OpenQueue,
             3 => Self::Attach { region: fields.region()?, from_bytes: fields.u64()? },
+            4 => Self::Guarded { region: fields.region()?, address: fields.u64()? },
+            5 => Self::Unguarded { region: fields.region()? },
+            6 => Self::Unmapped { region: fields.region()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end(message)
@@ -115,6 +134,7 @@ impl FromServer {
             Self::Dismissal { text } => Writer::new(136).text(text),
             Self::Withdrawn { region } => Writer::new(137).region(*region),
             Self::Notice { number } => Writer::new(138).u64(*number),
+            Self::Noted => Writer::new(139),
         }
         .message()
     }
@@ -142,6 +162,7 @@ impl FromServer {
             136 => Self::Dismissal { text: fields.text() },
             137 => Self::Withdrawn { region: fields.region()? },
             138 => Self::Notice { number: fields.u64()? },
+            139 => Self::Noted,
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end(message)
@@ -161,6 +182,9 @@ mod tests {
             FromClient::Hello { magic: MAGIC, fabric_version: 2, format_version: 7, pid: 99, serves: true },
             FromClient::OpenQueue,
             FromClient::Attach { region: RegionId(u32::MAX), from_bytes: 1 << 40 },
+            FromClient::Guarded { region: RegionId(1), address: 0x7fff_0000_0000 },
+            FromClient::Unguarded { region: RegionId(2) },
+            FromClient::Unmapped { region: RegionId(3) },
         ]
     }
 
@@ -178,6 +202,7 @@ mod tests {
             FromServer::Dismissal { text: "enough".into() },
             FromServer::Withdrawn { region },
             FromServer::Notice { number: u64::MAX },
+            FromServer::Noted,
         ]
     }
 

@@ -22,7 +22,7 @@ use farsight_fabric_host::{
     Clients, DisconnectReason, FENCE_TIMEOUT, FENCED, Gate, Handshake, Held, LISTENER_TOKEN, Quota,
     RegionTable, Session as _, TURN, fence_timed_out, lock,
 };
-use rustix::event::{PollFlags, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use rustix::process::Signal;
@@ -34,12 +34,18 @@ use crate::path_lock::{ListenError, PathLock};
 use crate::port::{ServerQueue, ShmPort};
 use crate::region::MappedRegion;
 use crate::session::Session;
+use crate::write_protection::Protection;
 use crate::{memory, os, ring, socket};
 
 /// How long no connection is accepted after one could not be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
-/// A connection's descriptors: its socket, the one for its news, and its process.
-const DESCRIPTORS_PER_CONNECTION: usize = 3;
+/// How long a client that was told to leave has before what it writes is protected: most leave sooner.
+const PROTECTED_AFTER: Duration = Duration::from_millis(50);
+/// How long a fence rests between two dismissals.
+const DISMISSAL_PAUSE: Duration = Duration::from_millis(1);
+/// A connection's descriptors: its socket, the one for its news, its process, and the one by which what it
+/// writes is protected.
+const DESCRIPTORS_PER_CONNECTION: usize = 4;
 /// Whose quota it is, in texts.
 const HOLDER: &str = "this process";
 
@@ -220,11 +226,22 @@ impl ShmHost {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
             let outcome = match session.listen(&self.handshake, notice) {
                 Ok(None) => Ok(()),
-                Ok(Some(FromClient::OpenQueue)) => self.open_queue(sessions, id),
-                Ok(Some(FromClient::Attach { region, from_bytes })) => {
+                Ok(Some((FromClient::OpenQueue, _))) => self.open_queue(sessions, id),
+                Ok(Some((FromClient::Attach { region, from_bytes }, _))) => {
                     self.attach(session, region, from_bytes)
                 }
-                Ok(Some(FromClient::Hello { .. })) => unreachable!("the session answers hellos"),
+                Ok(Some((FromClient::Guarded { region, address }, descriptor))) => {
+                    session.note_guarded(region, address, descriptor)
+                }
+                Ok(Some((FromClient::Unguarded { region }, _))) => {
+                    session.writable.unguarded(region);
+                    session.tell(&FromServer::Noted)
+                }
+                Ok(Some((FromClient::Unmapped { region }, _))) => {
+                    session.writable.gone(region);
+                    session.tell(&FromServer::Noted)
+                }
+                Ok(Some((FromClient::Hello { .. }, _))) => unreachable!("the session answers hellos"),
                 Err(reason) => Err(reason),
             };
             let Some(session) = sessions.by_id.get(&id) else { return };
@@ -247,6 +264,9 @@ impl ShmHost {
             news.attached(id);
         }
         let file = region.file_at(from_bytes);
+        if file.is_some() && region.rights() == RegionRights::ReadWrite {
+            session.writable.attached(id, region.length_bytes());
+        }
         let answer = FromServer::Attached {
             region: id,
             rights: region.rights(),
@@ -346,21 +366,15 @@ impl ShmHost {
         Ok(())
     }
 
-    /// Tells a client whose process must live that it is fenced, and waits until it has hung up: it does so
-    /// when none of its doorbells changes memory any more.
-    fn await_hanging_up(client: ClientId, socket: &OwnedFd, deadline: Instant) -> Result<(), FabricError> {
-        Session::tell_to_leave(socket, FENCED);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let shown = os::poll([(socket.as_fd(), PollFlags::RDHUP)], left);
-            let [shown] = shown.map_err(|error| fence_failed(client, &error))?;
-            if !shown.is_empty() {
-                return Ok(());
-            }
-            if left.is_zero() {
+    /// Dismisses a client whose process lives on, again and again until it is gone.
+    fn await_departure(&self, client: ClientId, deadline: Instant) -> Result<(), FabricError> {
+        while Host::dismiss(self, client)? != Departure::Gone {
+            if Instant::now() >= deadline {
                 return Err(fence_timed_out(client));
             }
+            std::thread::sleep(DISMISSAL_PAUSE);
         }
+        Ok(())
     }
 }
 
@@ -396,6 +410,7 @@ impl Host for ShmHost {
         // Its descriptor is closed, and perhaps its mapping undone, where nobody waits for it.
         drop(withdrawn?);
         self.clients.tell_all(&mut self.clients.lock(), |session| {
+            session.writable.gone(region);
             let told = session.news.as_mut().map_or(Ok(false), |news| news.withdrawn(region));
             if told.map_err(DisconnectReason::Dismissed)? {
                 self.tell_news(session);
@@ -463,30 +478,29 @@ impl Host for ShmHost {
         self.clients.count()
     }
 
-    /// Kills the client's process (SIGKILL, by the descriptor taken when it connected) and waits until it has
-    /// ended and no request of it executes here. That ends the process's other connections too.
+    /// Ends the client as [`Host::dismiss`] does, where that ends it for certain: it writes nothing here, or
+    /// what it writes can be protected. Otherwise kills its process (SIGKILL, by the descriptor taken when it
+    /// connected) and waits until that has ended. That ends the process's other connections too.
     ///
     /// A client in a thread of this very process is not killed, nor one in a process that serves memory
-    /// itself: others' data would go with it. The host tells it and waits. It ends its connection after the
-    /// doorbells that change memory at that moment. READs of a batch that was rung before may still be taken
-    /// afterwards; they change nothing. If it does not end its connection, the fence fails.
+    /// itself: others' data would go with it. It ends its connection after the doorbells that change memory
+    /// at that moment. READs of a batch that was rung before may still be taken afterwards; they change
+    /// nothing. If it does not end its connection, the fence fails.
     ///
     /// Must not be called from a handler that executes a request of that same client: it would wait for
     /// itself, and end in [`FabricError::TimedOut`].
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         let deadline = Instant::now() + FENCE_TIMEOUT;
-        let connected = {
+        let killed = {
             let sessions = self.clients.lock();
-            sessions.by_id.get(&client).map(|session| {
-                let is_spared = session.spared().is_some();
-                let descriptor = if is_spared { &session.socket } else { &session.process };
-                descriptor.try_clone().map(|descriptor| (descriptor, is_spared))
-            })
+            let session = sessions.by_id.get(&client);
+            let session =
+                session.filter(|session| session.spared().is_none() && !session.writable.is_possible());
+            session.map(|session| session.process.try_clone())
         };
-        match connected.transpose().map_err(|error| fence_failed(client, &error))? {
-            Some((socket, true)) => Self::await_hanging_up(client, &socket, deadline)?,
-            Some((process, false)) => Self::kill(client, &process, deadline)?,
-            None => {}
+        match killed.transpose().map_err(|error| fence_failed(client, &error))? {
+            Some(process) => Self::kill(client, &process, deadline)?,
+            None => self.await_departure(client, deadline)?,
         }
         self.clients.fence(client, deadline)
     }
@@ -496,7 +510,8 @@ impl Host for ShmHost {
     }
 
     /// Tells the client, which hangs up when none of its doorbells changes memory any more: then it is gone.
-    /// One whose process is stopped does not.
+    /// One whose process is stopped does not. [`PROTECTED_AFTER`] later what it writes is protected, a part
+    /// with each call, and it is ended when all is. Where that cannot be it is awaited.
     fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
         let mut sessions = self.clients.lock();
         let Some(session) = sessions.by_id.get_mut(&client) else { return Ok(sessions.departure(client)) };
@@ -514,6 +529,17 @@ impl Host for ShmHost {
             Session::tell_to_leave(&session.socket, FENCED);
         }
         let told_for = now.saturating_duration_since(*session.told.get_or_insert(now));
+        if told_for >= PROTECTED_AFTER {
+            match session.writable.step() {
+                Protection::Complete => {
+                    let reason = DisconnectReason::Dismissed(FENCED.to_owned());
+                    self.clients.end(&mut sessions, client, reason);
+                    return Ok(sessions.departure(client));
+                }
+                Protection::UnderWay => return Ok(Departure::Leaving),
+                Protection::Impossible => {}
+            }
+        }
         let os::Credentials { pid, uid, .. } = session.credentials;
         Ok(Departure::Awaited(Lingering { pid, uid, told_for, spared: session.spared() }))
     }

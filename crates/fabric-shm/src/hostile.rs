@@ -61,11 +61,12 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         FromServer::Dismissal { text: "out".into() },
         FromServer::Withdrawn { region },
         FromServer::Notice { number: 4 },
+        FromServer::Noted,
     ];
     from_client().iter().map(FromClient::encode).chain(from_server.iter().map(FromServer::encode)).collect()
 }
 
-fn from_client() -> [FromClient; 3] {
+fn from_client() -> [FromClient; 6] {
     let hello = FromClient::Hello {
         magic: MAGIC,
         fabric_version: FABRIC_VERSION,
@@ -73,7 +74,15 @@ fn from_client() -> [FromClient; 3] {
         pid: std::process::id(),
         serves: false,
     };
-    [hello, FromClient::OpenQueue, FromClient::Attach { region: RegionId(3), from_bytes: 0 }]
+    let region = RegionId(3);
+    [
+        hello,
+        FromClient::OpenQueue,
+        FromClient::Attach { region, from_bytes: 0 },
+        FromClient::Guarded { region, address: 1 << 40 },
+        FromClient::Unguarded { region },
+        FromClient::Unmapped { region },
+    ]
 }
 
 /// A session that is sent any packets, cut from `data` by their length bytes. It takes one good hello, then
@@ -100,7 +109,7 @@ pub fn handshake(data: &[u8]) {
                 assert!(matches!(welcome, FromServer::Welcome { epoch: 9, client: 1, .. }), "{welcome:?}");
                 greeted = true;
             }
-            (Ok(Some(question)), Ok(sent)) if greeted => assert_eq!(question, sent),
+            (Ok(Some((question, None))), Ok(sent)) if greeted => assert_eq!(question, sent),
             (Err(reason), decoded) => {
                 assert!(greeted || !is_hello, "a good hello ended its client: {reason:?}");
                 assert!(!matches!(decoded, Ok(FromClient::OpenQueue)) || !greeted, "{reason:?}");

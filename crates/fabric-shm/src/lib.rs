@@ -32,10 +32,11 @@
 //! memory is the system's again although its clients idle.
 //!
 //! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
-//! write all of it, and there is no taking back a mapping. So the host tells a client to hang up
-//! ([`Host::dismiss`](farsight_fabric::Host::dismiss)), or ends its process
-//! ([`Host::fence`](farsight_fabric::Host::fence)), unless that serves memory itself. One process holds a
-//! share of the server's descriptors at most, over all of its connections.
+//! write all of it, until the host takes that back. The host tells it to hang up
+//! ([`Host::dismiss`](farsight_fabric::Host::dismiss)). If it does not, because it is stopped, the host has
+//! the kernel hold up its stores ([`write_guard`], [`write_protection`]). A client that can offer no such
+//! hold has its process ended ([`Host::end_process`](farsight_fabric::Host::end_process)), unless that serves
+//! memory itself. One process holds a share of the server's descriptors at most, over all of its connections.
 
 mod adaptive_spin;
 mod attachments;
@@ -66,8 +67,13 @@ mod queue;
 pub mod raw_client;
 mod region;
 mod ring;
+#[cfg(feature = "hostile")]
+pub mod sandbox;
 mod session;
 mod socket;
+mod userfaultfd;
+mod write_guard;
+mod write_protection;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
 
@@ -78,6 +84,14 @@ pub use path_lock::ListenError;
 pub use port::ShmPort;
 pub use queue::ShmQueue;
 pub use region::MappedRegion;
+
+/// Whether this process can be kept from writing a region without its end ([`write_guard`]).
+///
+/// # Errors
+/// Why the kernel, or a sandbox, gives it no userfaultfd.
+pub fn check_write_protection() -> std::io::Result<()> {
+    userfaultfd::Userfaultfd::new().map(drop)
+}
 
 /// Verbs that one batch holds.
 const SLOTS: usize = 256;
@@ -100,7 +114,7 @@ const GUARANTEES: Guarantees = Guarantees {
     atomics_coherent_with_cpu: true,
     one_sided: true,
     read_only_regions: true,
-    // A mapping cannot be taken back; fencing ends the whole process.
+    // A client that lies, or whose kernel refuses the hold, keeps its mapping until its process has ended.
     revocable: false,
     tells_unasked: true,
     connections_break: false,

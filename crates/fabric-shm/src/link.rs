@@ -13,8 +13,9 @@
 //! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`].
 //! The watcher, a call that waits or the owner who closes may notice the end first. That thread
 //! 1. writes the reason, then [`ENDED`],
-//! 2. waits for the doorbells that change memory at that moment,
-//! 3. and only then hangs up.
+//! 2. diverts what the server may have protected ([`write_guard`](crate::write_guard)),
+//! 3. waits for the doorbells that change memory at that moment,
+//! 4. and only then hangs up.
 //!
 //! So a server that sees this side hang up knows that none of its verbs changes anything any more.
 //!
@@ -25,7 +26,7 @@
 //! zero page comes after the page fault that brought it. That fault came after the exchange, and the exchange
 //! after [`ENDED`]. So who has loaded a zero that was never in the region sees [`ENDED`], and its READ fails.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ use crate::link_state::{ENDED, FORKED, LinkState};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES};
 use crate::os;
 use crate::socket::{self, Packet, Parcel};
+use crate::write_guard::WriteGuard;
 
 /// How long the server may take to answer on the control socket.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,6 +53,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
 
 const ATTACHING: &str = "attaching a region";
+const COLLAPSING: &str = "requesting huge pages";
 const GONE: &str = "the peer closed the connection or died";
 
 /// What the server told about itself.
@@ -86,6 +89,8 @@ pub(crate) struct Link {
     /// Held from a question to its answer.
     talk: Mutex<()>,
     attachments: Attachments,
+    /// `None` where stores are not guarded.
+    guard: OnceLock<Option<WriteGuard>>,
     /// Where the server tells what was not asked.
     news: OwnedFd,
 }
@@ -109,6 +114,7 @@ impl Link {
             changing: RwLock::new(()),
             talk: Mutex::new(()),
             attachments: Attachments::default(),
+            guard: OnceLock::new(),
             news,
         })
     }
@@ -180,8 +186,12 @@ impl Link {
     fn end_with(&self, ending: FabricError) {
         // The first reason wins; a later one is a consequence of it.
         let _ = self.ending.set(ending);
-        // Relaxed: the lock orders it for doorbells that change memory; see `check` for the others.
+        // Relaxed: the lock orders it for doorbells that change memory, and the kernel's change of mappings
+        // for those whose stores go elsewhere; see `check` for the others.
         self.life.word().store(ENDED, Ordering::Relaxed);
+        if let Some(guard) = self.guard.get().and_then(Option::as_ref) {
+            guard.divert();
+        }
         drop(self.changing.write().unwrap_or_else(PoisonError::into_inner));
         // A thread that sleeps beside the socket sees it hang up. It may be so already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -235,11 +245,20 @@ impl Link {
         question: FromClient,
         what: &'static str,
     ) -> Result<(FromServer, Vec<OwnedFd>), FabricError> {
+        self.ask_with(question, None, what)
+    }
+
+    fn ask_with(
+        &self,
+        question: FromClient,
+        descriptor: Option<BorrowedFd<'_>>,
+        what: &'static str,
+    ) -> Result<(FromServer, Vec<OwnedFd>), FabricError> {
         self.check()?;
         let _talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
         let started = Instant::now();
-        let answer = socket::send(&self.socket, &question.encode(), &[])
+        let answer = socket::send(&self.socket, &question.encode(), descriptor.as_slice())
             .and_then(|()| socket::receive(&self.socket, started + ANSWER_TIMEOUT));
         match answer {
             Ok(Some(parcel)) => self.answered(what, parcel),
@@ -293,7 +312,75 @@ impl Link {
 
     /// Takes back what a queue pair had.
     pub(crate) fn detach(&self, region: RegionId, known: KnownRegion) {
-        self.attachments.detach(region, known);
+        self.attachments.detach(region, known, |last| {
+            if !self.is_guarded(region) {
+                return Some(last);
+            }
+            drop(last);
+            // Without an answer the link has ended.
+            let _ = self.note(FromClient::Unmapped { region }, "giving a region back");
+            None
+        });
+    }
+
+    /// The guard of this link's regions, if there can be one.
+    fn guard(&self) -> Option<&WriteGuard> {
+        let new = || {
+            // Nobody stops a thread of this process but not the server's. Pids as the kernel tells them: two
+            // containers' processes may have one number. Where it refuses, a fence takes the other way.
+            let server = os::peer_credentials(self.socket.as_fd());
+            let is_foreign = server.is_ok_and(|server| server.pid != os::own_pid());
+            is_foreign.then(WriteGuard::new).and_then(Result::ok)
+        };
+        self.guard.get_or_init(new).as_ref()
+    }
+
+    fn is_guarded(&self, region: RegionId) -> bool {
+        self.guard.get().and_then(Option::as_ref).is_some_and(|guard| guard.watches(region))
+    }
+
+    /// Lets the server protect a region that this side may write, before anybody stores there.
+    fn guard_region(&self, region: RegionId, attached: &AttachedRegion) -> Result<(), FabricError> {
+        let (Some(guard), Some(mapping)) = (self.guard(), attached.writable()) else { return Ok(()) };
+        if guard.watch(region, mapping).is_err() {
+            // The kernel refuses. If the link has ended, the next look at it says so.
+            return Ok(());
+        }
+        let address = mapping.address_range().start as u64;
+        let question = FromClient::Guarded { region, address };
+        match self.ask_with(question, guard.unsent(), ATTACHING)?.0 {
+            FromServer::Noted => guard.sent(),
+            FromServer::Failed { .. } => guard.unwatch(region),
+            other => return Err(self.unintelligible(ATTACHING, format!("{other:?}"))),
+        }
+        Ok(())
+    }
+
+    /// Runs `change` while the server protects nothing of the region: the kernel does not map it by huge
+    /// pages otherwise.
+    pub(crate) fn unguarded(
+        &self,
+        region: RegionId,
+        attached: &AttachedRegion,
+        change: impl FnOnce(),
+    ) -> Result<(), FabricError> {
+        let Some(guard) = self.guard.get().and_then(Option::as_ref).filter(|guard| guard.watches(region))
+        else {
+            change();
+            return Ok(());
+        };
+        self.note(FromClient::Unguarded { region }, COLLAPSING)?;
+        guard.unwatch(region);
+        change();
+        self.guard_region(region, attached)
+    }
+
+    /// Tells the server something that it notes.
+    fn note(&self, message: FromClient, what: &'static str) -> Result<(), FabricError> {
+        match self.ask(message, what)?.0 {
+            FromServer::Noted => Ok(()),
+            other => Err(self.unintelligible(what, format!("{other:?}"))),
+        }
     }
 
     /// Bytes of an attached region that lie on files, after those that the server has made meanwhile are
@@ -323,6 +410,7 @@ impl Link {
             attached.map_next(file, file_bytes).map_err(|error| unmapped(region, &error))?;
             self.map_rest(region, &attached)?;
         }
+        self.guard_region(region, &attached)?;
         Ok(attached)
     }
 

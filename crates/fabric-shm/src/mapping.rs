@@ -72,9 +72,9 @@ impl Mapping {
         Ok(Self { base, length_bytes })
     }
 
-    /// Puts the first `length_bytes` of `file` at `offset_bytes`, in place of zeros. All of them are
-    /// multiples of the page size, and the file's size must be sealed at that or more. Nobody has stored
-    /// there.
+    /// Puts the first `length_bytes` of `file` at `offset_bytes`, in place of what is there. All of them are
+    /// multiples of the page size, and the file's size must be sealed at that or more, or be nobody else's to
+    /// change.
     ///
     /// As in [`Mapping::vacate`], a load meanwhile finds the zeros or the file, and never no page.
     pub(crate) fn overlay(
@@ -89,7 +89,7 @@ impl Mapping {
         // SAFETY: the sum lies inside the mapping, by the assertion.
         let start = unsafe { self.base.as_ptr().byte_add(offset_bytes) };
         // SAFETY: the range is this mapping's own and stays mapped and readable throughout, so `words` keeps
-        // its promise: its readers take it for memory that others write. The sealed size keeps the pages
+        // its promise: its readers take it for memory that others write. The file's size keeps the pages
         // there.
         let mapped = unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -152,6 +152,14 @@ impl Mapping {
         let mapped = unsafe { rustix::mm::mmap_anonymous(start, self.length_bytes, ProtFlags::READ, flags) }?;
         assert!(mapped == start, "a fixed mapping lies where it was asked to");
         Ok(())
+    }
+
+    /// Lets all loads and stores go to `sink` from now on, a file of this process's own that is as long, or
+    /// longer, and never gets shorter.
+    ///
+    /// As in [`Mapping::vacate`], each load and each store finds the files of before or the sink.
+    pub(crate) fn divert(&self, sink: BorrowedFd<'_>) -> io::Result<()> {
+        self.overlay(0, sink, self.length_bytes, Access::ReadWrite)
     }
 
     /// Asks for one huge page under piece number `piece` of [`HUGE_PAGE_BYTES`].

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::{CopyMode, SharedLine, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::mapped::Mapped;
@@ -177,7 +177,7 @@ impl ShmQueue {
     #[cold]
     #[inline(never)]
     fn execute_mutations(&mut self) -> Result<(), FabricError> {
-        let Self { mutations, regions, slots, link, .. } = self;
+        let Self { mutations, regions, slots, link, life, seen, .. } = self;
         let _changing = link.begin_changes()?;
         mutations.execute(
             |region| regions.get(region).map_or(&[][..], KnownRegion::words),
@@ -192,7 +192,11 @@ impl ShmQueue {
                 }
             },
         );
-        Ok(())
+        // SeqCst: the stores are done before the look. If they went elsewhere, the link's word said so before
+        // that (`WriteGuard::divert`). Partner: the store of ENDED in `Link::end_with`, which the system call
+        // that changes the mapping follows.
+        fence(Ordering::SeqCst);
+        if life.is_unchanged(*seen) { Ok(()) } else { link.check() }
     }
 }
 

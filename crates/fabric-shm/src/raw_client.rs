@@ -21,6 +21,7 @@ use rustix::net::{
 
 use crate::mapping::PAGE_BYTES;
 use crate::os;
+use crate::userfaultfd::Userfaultfd;
 
 /// Bytes of a queue's memory file: a page of counters and two rings of 256 KiB.
 pub const RING_FILE_BYTES: usize = 4096 + 2 * (256 << 10);
@@ -60,7 +61,7 @@ impl Answer {
 pub fn hello(format_version: u32) -> Vec<u8> {
     let mut packet = 1_u32.to_le_bytes().to_vec();
     packet.extend(b"FARSHM\0\0");
-    packet.extend(4_u32.to_le_bytes());
+    packet.extend(5_u32.to_le_bytes());
     packet.extend(format_version.to_le_bytes());
     packet.extend(std::process::id().to_le_bytes());
     packet.extend(0_u32.to_le_bytes());
@@ -74,6 +75,24 @@ pub fn attach(region: u32, from_bytes: u64) -> Vec<u8> {
     packet.extend(region.to_le_bytes());
     packet.extend(from_bytes.to_le_bytes());
     packet
+}
+
+/// What says that region `region` is guarded, and lies at `address`.
+#[must_use]
+pub fn guarded(region: u32, address: u64) -> Vec<u8> {
+    let mut packet = 4_u32.to_le_bytes().to_vec();
+    packet.extend(region.to_le_bytes());
+    packet.extend(address.to_le_bytes());
+    packet
+}
+
+/// A userfaultfd of this process, which protects nothing.
+///
+/// # Panics
+/// If the kernel gives none.
+#[must_use]
+pub fn userfaultfd() -> OwnedFd {
+    Userfaultfd::new().expect("a userfaultfd").into()
 }
 
 impl RawClient {

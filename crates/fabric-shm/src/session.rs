@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric_host::{DisconnectReason, Farewell, Gate, Handshake, Held};
 use rustix::event::epoll;
 
@@ -15,6 +15,7 @@ use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
 use crate::news::News;
 use crate::os::{self, Credentials};
 use crate::socket::{self, Packet};
+use crate::write_protection::WriteProtection;
 
 /// How long a client may take to say hello.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) told: Option<Instant>,
     /// Its process was killed.
     pub(crate) is_killed: bool,
+    /// What it may write, and how to keep it from that.
+    pub(crate) writable: WriteProtection,
 }
 
 impl Session {
@@ -66,22 +69,39 @@ impl Session {
         };
         let hello_due = Some(Instant::now() + HELLO_TIMEOUT);
         let (gates, serves, is_killed) = (Vec::new(), false, false);
-        let (news, told) = (None, None);
-        Some(Self { id, socket, process, credentials, hello_due, gates, serves, news, told, is_killed })
+        let (news, told, writable) = (None, None, WriteProtection::default());
+        Some(Self {
+            id,
+            socket,
+            process,
+            credentials,
+            hello_due,
+            gates,
+            serves,
+            news,
+            told,
+            is_killed,
+            writable,
+        })
     }
 
-    /// The next question, `None` if there is none now. Greets a client that says hello, with the newest
-    /// notice.
+    /// The next question and the descriptor that came with it; `None` if there is none now. Greets a client
+    /// that says hello, with the newest notice.
     pub(crate) fn listen(
         &mut self,
         handshake: &Handshake,
         notice: u64,
-    ) -> Result<Option<FromClient>, DisconnectReason> {
+    ) -> Result<Option<(FromClient, Option<OwnedFd>)>, DisconnectReason> {
         let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
-        let packet = match socket::receive_now(&self.socket, &mut buffer) {
-            Ok(Packet::None) => return Ok(None),
-            Ok(Packet::Bytes(length_bytes)) => &buffer[..length_bytes],
-            Ok(Packet::End) | Err(_) => return Err(DisconnectReason::Gone),
+        let received = if self.hello_due.is_none() && self.writable.wants_descriptor() {
+            socket::receive_one_now(&self.socket, &mut buffer)
+        } else {
+            socket::receive_now(&self.socket, &mut buffer).map(|packet| (packet, None))
+        };
+        let (packet, descriptor) = match received {
+            Ok((Packet::None, _)) => return Ok(None),
+            Ok((Packet::Bytes(length_bytes), descriptor)) => (&buffer[..length_bytes], descriptor),
+            Ok((Packet::End, _)) | Err(_) => return Err(DisconnectReason::Gone),
         };
         if self.told.is_some() {
             // What it asked before it heard that it must leave. It is gone when it hangs up, no sooner.
@@ -108,7 +128,7 @@ impl Session {
             (_, None) if os::unread_bytes(self.socket.as_fd()).unwrap_or(0) > 0 => {
                 Err(DisconnectReason::Dismissed("a question before the last answer was read".to_owned()))
             }
-            (question, None) => Ok(Some(question)),
+            (question, None) => Ok(Some((question, descriptor))),
         }
     }
 
@@ -128,6 +148,22 @@ impl Session {
         let welcome = FromServer::Welcome { epoch: epoch.0, client: self.id.0, server_pid, notice };
         socket::send(&self.socket, &welcome.encode(), &[client_end.as_fd()])
             .map_err(|_| DisconnectReason::Gone)
+    }
+
+    /// The client has registered a region by which it can be kept from writing there.
+    pub(crate) fn note_guarded(
+        &mut self,
+        region: RegionId,
+        address: u64,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), DisconnectReason> {
+        let is_guarded =
+            self.writable.guarded(region, address, descriptor).map_err(DisconnectReason::Dismissed)?;
+        if is_guarded {
+            return self.tell(&FromServer::Noted);
+        }
+        let text = "the server got no descriptor by which to protect the region".to_owned();
+        self.tell(&FromServer::Failed { text })
     }
 
     /// Answers. A client that does not read its answers is gone.

@@ -84,6 +84,29 @@ pub(crate) fn receive_now(
     }
 }
 
+/// As [`receive_now`], with room for one descriptor.
+pub(crate) fn receive_one_now(
+    socket: &impl AsFd,
+    buffer: &mut [u8; MESSAGE_BYTES_MAX + 1],
+) -> io::Result<(Packet, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut slices = [IoSliceMut::new(buffer)];
+    let packet = match past_reset(|| rustix::net::recvmsg(socket, &mut slices, &mut control, flags)) {
+        Ok(received) if received.bytes == 0 => Packet::End,
+        Ok(received) => Packet::Bytes(received.bytes),
+        Err(Errno::AGAIN | Errno::INTR) => Packet::None,
+        Err(error) => return Err(error.into()),
+    };
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    let first = descriptors.next().and_then(|mut rights| rights.next());
+    Ok((packet, first))
+}
+
 /// Receives, past the news that the peer closed without reading all that it was sent. The kernel tells that
 /// once, before the packets that the peer sent earlier, its reason among them.
 fn past_reset<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {

@@ -157,6 +157,7 @@ pub use farsight_client::{
 pub use farsight_cluster::{ClusterError, ClusterUrl, ClusterUrlError, Etcd, EtcdOptions, Known, MapRecord};
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
+pub use farsight_fabric_shm::check_write_protection;
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
 pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
 pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngine};

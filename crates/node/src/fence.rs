@@ -2,9 +2,10 @@
 //!
 //! Invariant: a fence is done when no client of the compute node is left here. What that may cost the compute
 //! node is its connections, which it makes anew under another number. It costs a process only under four
-//! conditions. Nothing less keeps the client from writing (shared memory). This node has itself seen the
-//! compute node's lock stand in a leaf for a whole lease. The client was told to leave and has not for
-//! [`TOLD_FOR_MIN`]. Its process serves no memory itself. The operator is told which process was killed.
+//! conditions. Nothing less keeps the client from writing (shared memory, where its kernel refuses a
+//! userfaultfd). This node has itself seen the compute node's lock stand in a leaf for a whole lease. The
+//! client was told to leave and has not for [`TOLD_FOR_MIN`]. Its process serves no memory itself. The
+//! operator is told which process was killed.
 //!
 //! Protocol: a fence blocks no worker. Who asks is told when to ask again, until it is done.
 

@@ -127,7 +127,7 @@ impl NodeState {
         if self.listeners.end_processes() && self.lease_said.set(()).is_ok() {
             report(format_args!(
                 "a process over shared memory that holds a lock for {:?} (--lease) while others wait for it, and then does \
-                 not answer, is killed",
+                 not answer, loses its write access; it is killed where its kernel lets nobody take that (no userfaultfd)",
                 self.lease
             ));
         }

@@ -63,6 +63,7 @@ impl Doctor {
             kernel::release(),
             kernel::huge_pages(),
             kernel::shared_memory_huge_pages(),
+            kernel::write_protection(),
             processors::cores(),
             processors::governor(),
             limits::locked_memory(),

@@ -40,9 +40,9 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 /// directory of its own for each, it goes on when that one is back; its tables are of xstore-d then.
 ///
 /// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it,
-/// is fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to
-/// end them. If it does not within a second, because it is stopped, its process is killed, and the report on
-/// standard error names it. Processes that serve memory themselves are never killed.
+/// is fenced. That ends its connections, which it makes anew. Over shared memory the kernel holds up what a
+/// stopped process writes. Where a sandbox gives that process no userfaultfd, it is killed instead, and the
+/// report on standard error names it. Processes that serve memory themselves are never killed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

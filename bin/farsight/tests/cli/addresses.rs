@@ -31,7 +31,8 @@ fn commands_reach_the_same_tables_over_tcp() {
     assert_eq!(ok(&["put", "prices", "4712", "again"]), "inserted, version 2\n");
     assert_eq!(serve.ok(&["scan", "prices"]), "4711\thello\n4712\tagain\n");
     assert!(ok(&["stats"]).contains(&format!("1 at {url}")));
-    assert!(run(&url, &["doctor"]).out.contains(&format!("answers at {url}")));
+    let doctor = run(&url, &["doctor"]).out;
+    assert!(doctor.contains(&format!("answers at {url}")) && doctor.contains("  fences "), "{doctor}");
 }
 
 #[test]

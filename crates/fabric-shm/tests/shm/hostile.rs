@@ -3,15 +3,16 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use farsight_base::ClientId;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::Ordering;
-use farsight_fabric::{Connection, FabricError, Host, RegionRights};
+use farsight_fabric::{Connection, Departure, FabricError, Host, RegionRights};
 use farsight_fabric_shm::{ShmConnection, ShmQueue};
 
 use crate::harness::{
     Directory, FORMAT, Running, call, connect, descriptor_count, eventually, isolated, mapping_count,
 };
-use farsight_fabric_shm::raw_client::{RawClient, RawQueue, attach, hello};
+use farsight_fabric_shm::raw_client::{RawClient, RawQueue, attach, guarded, hello, userfaultfd};
 
 /// Where the counters lie, in words (the module documentation of the rings).
 const REQUEST_TAIL: usize = 0;
@@ -261,7 +262,7 @@ fn one_process_cannot_take_all_descriptors() {
                 Ok(queue) => queues.push(queue),
                 Err(error) => break error,
             }
-            assert!(queues.len() < 3, "the share was used up before");
+            assert!(queues.len() < 4, "the share was used up before");
         };
         assert!(error.to_string().contains("one client's share"), "{error}");
         drop(queues);
@@ -320,4 +321,43 @@ fn too_many_queues_are_refused_and_given_back() {
         eventually("the queues' end", || mapping_count() == 2);
         assert_eq!(call(&mut greedy.open_queue().expect("a queue again"), b"again"), b"again");
     });
+}
+
+#[test]
+fn what_says_that_stores_can_be_held_up_is_believed_for_that_client_alone() {
+    let mut scene = Scene::new();
+    let region = scene.server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("a descriptor");
+    let real = userfaultfd();
+    let attached = |client: &RawClient| {
+        client.send(&attach(region.id().0, 0));
+        assert_eq!(client.receive().expect("an answer").kind(), 132);
+    };
+    // Another descriptor, or a range that no memory has.
+    for (descriptor, address, reason) in
+        [(&event, 1 << 30, "userfaultfd was due"), (&real, u64::MAX - 4096, "0xffffffffffffefff")]
+    {
+        let client = scene.hostile();
+        attached(&client);
+        client.send_with(&guarded(region.id().0, address), &[descriptor.as_fd()]);
+        scene.assert_dismissed(&client, reason);
+    }
+    // None at all, and then one that protects nothing of what is said, beside others that the kernel drops.
+    let client = scene.hostile();
+    attached(&client);
+    client.send(&guarded(region.id().0, 1 << 30));
+    let answer = client.receive().expect("an answer");
+    assert!(answer.kind() == 135 && answer.text().contains("no descriptor"), "{:?}", answer.text());
+    client.send_with(&guarded(region.id().0, 1 << 30), &[real.as_fd(), event.as_fd(), event.as_fd()]);
+    assert_eq!(client.receive().expect("an answer").kind(), 139);
+    client.send(&guarded(77, 1 << 30));
+    assert_eq!(client.receive().expect("an answer").kind(), 139, "a region that it does not have");
+    let id = ClientId(scene.good.client().0 + 3);
+    eventually("the time to leave", || match scene.server.host.dismiss(id).expect("a dismissal") {
+        Departure::Awaited(lingering) => lingering.told_for > Duration::from_millis(200),
+        departure => panic!("{departure:?} of a client that can write"),
+    });
+    drop(client);
+    eventually("its end", || scene.server.host.client_count() == 1);
+    scene.assert_unharmed();
 }

@@ -24,7 +24,7 @@ const REGION: RegionId = RegionId(1);
 const NOTICE: Duration = Duration::from_secs(10);
 const FIRST_LINE: RemoteAddress = RemoteAddress { region: REGION, offset_bytes: 0 };
 
-fn kill(mut child: Child) {
+pub(crate) fn kill(mut child: Child) {
     child.kill().expect("it can be killed");
     assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGKILL));
 }
@@ -237,11 +237,11 @@ fn reads_need_nothing_of_the_server_but_its_life() {
 }
 
 #[test]
-fn a_fence_kills_the_client_and_returns_when_it_is_dead() {
+fn a_fence_kills_a_client_that_nothing_else_keeps_from_writing_and_returns_when_it_is_dead() {
     let directory = Directory::new();
     let server = Running::start(&directory.socket());
-    let _region = server.host.create_region(1 << 20, RegionRights::ReadOnly).expect("a region");
-    let mut client = play("busy client", &directory.socket());
+    let _region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
+    let mut client = play("unguarded busy client", &directory.socket());
     await_ready(&mut client);
     server.host.fence(ClientId(1)).expect("a fence");
     let calls = server.calls();
@@ -254,12 +254,12 @@ fn a_fence_kills_the_client_and_returns_when_it_is_dead() {
     server.host.fence(ClientId(1)).expect("fenced already");
 }
 
-fn signal(child: &Child, signal: rustix::process::Signal) {
+pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("a signal");
 }
 
 /// Stops a process, and waits until none of its threads runs.
-fn stop(child: &Child) {
+pub(crate) fn stop(child: &Child) {
     signal(child, rustix::process::Signal::STOP);
     let status = format!("/proc/{}/status", child.id());
     eventually("its stop", || {
@@ -279,7 +279,7 @@ fn a_dismissed_client_leaves_when_it_runs_and_its_process_lives() {
     let directory = Directory::new();
     let server = Running::start(&directory.socket());
     let region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
-    let mut client = play("writing client", &directory.socket());
+    let mut client = play("unguarded writing client", &directory.socket());
     await_ready(&mut client);
     eventually("a write", || region.words()[0].load(Ordering::Acquire) > 0);
     let dismiss = || server.host.dismiss(ClientId(1)).expect("a dismissal");
@@ -306,7 +306,7 @@ fn a_process_that_is_ended_is_gone_when_it_has_exited_and_nobody_waits_for_that(
     let directory = Directory::new();
     let server = Running::start(&directory.socket());
     let region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
-    let mut client = play("writing client", &directory.socket());
+    let mut client = play("unguarded writing client", &directory.socket());
     await_ready(&mut client);
     eventually("a write", || region.words()[0].load(Ordering::Acquire) > 0);
     let dismiss = || server.host.dismiss(ClientId(1)).expect("a dismissal");
@@ -330,7 +330,7 @@ fn a_process_that_serves_memory_is_told_and_never_killed() {
     let directory = Directory::new();
     let server = Running::start(&directory.socket());
     let _region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
-    let mut client = play("writing client that serves", &directory.socket());
+    let mut client = play("unguarded writing client that serves", &directory.socket());
     await_ready(&mut client);
     stop(&client);
     assert!(awaited(server.host.dismiss(ClientId(1)).expect("a dismissal")).spared.is_some());

@@ -4,6 +4,7 @@
 //! ([`harness::isolated`]). Clients and servers that must die run in processes that play a role ([`roles`]).
 
 mod descriptors;
+mod fenced;
 mod foreign;
 mod fork;
 mod growth;

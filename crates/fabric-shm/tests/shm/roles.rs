@@ -1,6 +1,6 @@
 //! What the processes that other tests start do.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
@@ -9,9 +9,18 @@ use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, RemoteAddress, serving};
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights};
 
+use farsight_base::prng::SplitMix64;
+use farsight_fabric_shm::sandbox::refuse_userfaultfd;
+
 use crate::harness::{ROLE, Running, SOCKET, connect};
 use crate::sealing;
 
+/// What a scattering client prints when it was refused, before the number of doorbells that were not.
+pub(crate) const DISMISSED: &str = "dismissed behind ";
+/// The word in which it counts them.
+pub(crate) const COUNT_WORD: u64 = 1;
+/// Bytes of the region that scattering clients write.
+pub(crate) const REGION_BYTES: u64 = 8 << 20;
 /// What a role prints once it has got where the test needs it.
 const READY: &str = "ready: ";
 
@@ -23,11 +32,27 @@ fn play() {
     let socket = Path::new(&socket);
     match role.as_str() {
         "busy client" => busy_client(socket),
+        "unguarded busy client" => {
+            refuse_userfaultfd().expect("a filter");
+            busy_client(socket);
+        }
         "writing client" => writing_client(socket),
-        "writing client that serves" => {
+        "unguarded writing client" => {
+            refuse_userfaultfd().expect("a filter");
+            writing_client(socket);
+        }
+        "unguarded writing client that serves" => {
+            refuse_userfaultfd().expect("a filter");
             serving::begin();
             writing_client(socket);
         }
+        "scattering client" => scattering_client(socket, 0),
+        "scattering client that serves" => {
+            serving::begin();
+            scattering_client(socket, 0);
+        }
+        "scattering client that has mapped anew" => scattering_client(socket, 6),
+        "scattering client that maps anew" => scattering_client(socket, u64::MAX),
         "server" => server(socket),
         "server that withdraws" => server_that_withdraws(socket),
         "server with a forked child" => {
@@ -46,10 +71,22 @@ fn ready() {
 
 /// Waits until the process says so.
 pub(crate) fn await_ready(child: &mut Child) {
-    let output = child.stdout.take().expect("its output is piped");
-    let mut lines = BufReader::new(output).lines();
-    let found = lines.any(|line| line.is_ok_and(|line| line.contains(READY)));
-    assert!(found, "the process ended before it was ready");
+    await_word(child, READY);
+}
+
+/// Waits until the process says a line that contains `word`, and returns the rest of that line.
+pub(crate) fn await_word(child: &mut Child, word: &str) -> String {
+    let output = child.stdout.as_mut().expect("its output is piped");
+    // Byte by byte: what comes behind the line is read the next time.
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while output.read(&mut byte).is_ok_and(|count| count == 1) {
+        if byte[0] != b'\n' {
+            line.push(byte[0]);
+        } else if let Some((_, rest)) = String::from_utf8_lossy(&std::mem::take(&mut line)).split_once(word) {
+            return rest.to_owned();
+        }
+    }
+    panic!("the process ended before it said {word:?}");
 }
 
 /// Calls and READs until it is killed, opening and closing queues.
@@ -92,6 +129,53 @@ fn writing_client(socket: &Path) {
             break;
         }
     }
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Adds to words all over the region until it is refused, says so, and goes on doing nothing. At first it
+/// maps the region anew, so many times: by huge pages and by attaching it again, in turns.
+fn scattering_client(socket: &Path, anew: u64) {
+    const ROUNDS: u64 = 4096;
+    let ready_after = anew.checked_mul(ROUNDS).unwrap_or(0);
+    let (mut rounds, mut told) = (0, 0);
+    let connection = connect(socket);
+    let mut queue = connection.open_queue().expect("a queue");
+    queue.attach(RegionId(1)).expect("the region attaches");
+    let mut random = SplitMix64::fresh();
+    let refused = loop {
+        if rounds == ready_after {
+            ready();
+        }
+        rounds += 1;
+        if rounds.is_multiple_of(ROUNDS) && rounds / ROUNDS <= anew {
+            if (rounds / ROUNDS).is_multiple_of(2) {
+                connection.collapse_to_huge_pages();
+            } else {
+                queue.detach(RegionId(1));
+                // A link that has ended says so at the next doorbell.
+                let _ = queue.attach(RegionId(1));
+            }
+        }
+        for slot in 0..8 {
+            let word = COUNT_WORD + 1 + random.below(REGION_BYTES / 8 - COUNT_WORD - 1);
+            let at = RemoteAddress { region: RegionId(1), offset_bytes: word * 8 };
+            if slot % 2 == 0 {
+                queue.post_fetch_add(slot, at, 1);
+            } else {
+                queue.post_write(slot, at, &[random.next_u64()]);
+            }
+        }
+        queue.post_fetch_add(8, RemoteAddress { region: RegionId(1), offset_bytes: COUNT_WORD * 8 }, 1);
+        if let Err(error) = queue.doorbell() {
+            break error;
+        }
+        told += 1;
+    };
+    assert!(matches!(refused, FabricError::Dismissed { .. }), "{refused}");
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{DISMISSED}{told}").and_then(|()| output.flush()).expect("a pipe");
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }

@@ -1,4 +1,4 @@
-//! The kernel: its release and its huge pages.
+//! The kernel: its release, its huge pages, and what it lets fences do.
 
 use std::fs;
 
@@ -51,6 +51,19 @@ pub(super) fn shared_memory_huge_pages() -> Finding {
         ),
         Some(mode) => Finding::ok(what, format!("{mode} (tables are collapsed on demand)")),
         None => Finding::ok(what, "not told by this kernel"),
+    }
+}
+
+/// Programs that write tables over shared memory, as those of ROLEX and FlexKV, and are stopped under a lock.
+pub(super) fn write_protection() -> Finding {
+    let what = "fences";
+    match farsight::check_write_protection() {
+        Ok(()) => Finding::ok(what, "a program that is stopped under a lock is kept from writing, and lives"),
+        Err(error) => Finding::warn(
+            what,
+            format!("no userfaultfd ({error}): a program that is stopped under a lock may be killed"),
+            "let the sandbox allow userfaultfd(2), in containers by a seccomp profile, or serve with a longer --lease",
+        ),
     }
 }
 
