@@ -89,8 +89,6 @@ pub struct XClient {
     authorship: Authorship,
     /// The calls of the last batch that were lost with its connection; `None` if they cannot be repeated.
     lost: Option<VecDeque<LostCall>>,
-    /// Numbers that the server was told to keep something under.
-    numbers_given: u16,
     /// Where a value that comes in pieces is put.
     fetched: Vec<u8>,
     /// Of values that the server finds.
@@ -127,7 +125,6 @@ impl XClient {
             sent: Box::new(Sent::new()),
             authorship: Authorship::default(),
             lost: Some(VecDeque::new()),
-            numbers_given: 0,
             fetched: Vec::new(),
             fetching: FetchBuffers::default(),
             scratch,

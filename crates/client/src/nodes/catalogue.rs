@@ -194,14 +194,19 @@ impl<C: Connection> Nodes<C> {
             self.has_replicas.store(true, Ordering::Relaxed);
         }
         let info = Arc::new(whole(&infos));
-        let known = Arc::new(Known { infos, info, kind: engine.kind, sharing });
+        let mut known = Known { infos, info, kind: engine.kind, sharing };
         let mut tables = lock(&self.tables);
         tables.former.remove(&known.info.id);
-        let kept = tables.by_id.entry(known.info.id).or_insert_with(|| Arc::clone(&known));
-        if kept.infos != known.infos {
-            *kept = known;
+        if let Some(kept) = tables.by_id.get(&known.info.id) {
+            if kept.infos == known.infos {
+                return Ok(Arc::clone(kept));
+            }
+            // Another thread has opened it under another name meanwhile. The process has one of its caches.
+            known.sharing = Arc::clone(&kept.sharing);
         }
-        Ok(Arc::clone(kept))
+        let known = Arc::new(known);
+        tables.by_id.insert(known.info.id, Arc::clone(&known));
+        Ok(known)
     }
 
     /// Keeps what sessions shared over `former` connections, where it serves others, until its tables are

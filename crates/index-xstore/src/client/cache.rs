@@ -124,6 +124,8 @@ pub struct XCache {
     /// Bytes of memory that the cache may take.
     budget_bytes: AtomicU64,
     installed: Mutex<InstalledModels>,
+    /// Numbers that the server was told to keep values under.
+    numbers_given: AtomicU64,
 }
 
 /// The models that were installed.
@@ -182,6 +184,7 @@ impl XCache {
             edition: AtomicU64::new(0),
             budget_bytes: AtomicU64::new(u64::MAX),
             installed: Mutex::default(),
+            numbers_given: AtomicU64::new(0),
         }))
     }
 
@@ -189,6 +192,13 @@ impl XCache {
     #[must_use]
     pub fn table(&self) -> &TableInfo {
         &self.table
+    }
+
+    /// A number under which the server keeps a value for a session. It never recurs, for the process has one
+    /// cache for a table, and the server looks at client and table.
+    pub(super) fn next_number(&self) -> u64 {
+        // Relaxed: nothing but the number is shared.
+        self.numbers_given.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How the table's leaves are read.

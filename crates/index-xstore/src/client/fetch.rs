@@ -351,7 +351,7 @@ impl XClient {
         loop {
             let before = window.in_flight;
             let is_refilled = fetched.is_ok() && window.in_flight <= REFILLED_FROM;
-            while is_refilled && let Some(value) = window.next(|| self.next_number()) {
+            while is_refilled && let Some(value) = window.next(|| self.cache.next_number()) {
                 let coming = window.of(value);
                 let (number, offset) = (coming.number, coming.asked_bytes);
                 coming.asked_bytes += coming.piece_bytes;

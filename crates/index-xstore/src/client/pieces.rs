@@ -94,14 +94,6 @@ impl Pieces {
 }
 
 impl XClient {
-    /// A number under which the server keeps something for this session: no other of this process has it.
-    pub(super) fn next_number(&mut self) -> u64 {
-        self.numbers_given = self.numbers_given.wrapping_add(1);
-        // The address of what is this session's alone.
-        let own = std::ptr::from_ref(&*self.sent).addr() as u64;
-        own << u16::BITS | u64::from(self.numbers_given)
-    }
-
     /// Lets the server give back what it keeps under this number.
     pub(super) fn let_go<Q: QueuePair>(&mut self, queue: &mut Q, number: u64) -> Result<(), XStoreError> {
         Request::let_go(&mut self.request, self.cache.table().id, number);

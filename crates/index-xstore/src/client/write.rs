@@ -431,7 +431,7 @@ impl XClient {
         let table = self.cache.table().id;
         let operand =
             Operand::of_any_length(operation, operand).expect("the caller has looked at its values");
-        let mut pieces = writing.pieces.take().unwrap_or_else(|| Pieces::new(self.next_number()));
+        let mut pieces = writing.pieces.take().unwrap_or_else(|| Pieces::new(self.cache.next_number()));
         let sent = &mut *self.sent;
         sent.values[slot] = Some(pieces.number);
         if pieces.encode_next::<Q>(&mut self.request, table, key, operand.value) {
