@@ -102,6 +102,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::blocks_conditional,
     },
     Named {
+        name: "blocks-long",
+        about: "values that no message carries go and come in pieces, between which clients die",
+        of_seed: Scenario::blocks_long,
+    },
+    Named {
         name: "kept",
         about: "servers die, or their machines, under additions; the next find tables and calls on their disks",
         of_seed: Scenario::kept,
@@ -296,9 +301,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 19;
+const OF_SERVERS: usize = 20;
 
-/// A seed of a pool takes ten times as long as one of a server: one in twenty is.
+/// A seed of a pool takes ten times as long as one of a server: one in twenty-one is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -309,7 +314,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every twentieth seed.
+    // Those of `any` are every twenty-first seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

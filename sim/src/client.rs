@@ -2,6 +2,7 @@
 
 mod conditional;
 mod enumerate;
+mod lengths;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -43,8 +44,6 @@ const OPENINGS_DOUBLINGS_MAX: usize = 6;
 /// Where budgets change, one of so many operations is a change, and one of so many changes lifts the budget.
 const BUDGET_CHANGES_ONE_IN: u64 = 100;
 const BUDGET_LIFTED_ONE_IN: u64 = 6;
-/// Lengths of values that have any: a line, some, many, and more than a reference says.
-const BLOCK_LENGTHS: [usize; 5] = [8, 100, 1_000, 3_000, 17_000];
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 /// The longest rest: compute nodes that serve come and go meanwhile.
@@ -85,8 +84,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
     pub(crate) may_be_full: bool,
-    /// True where values have any length.
-    pub(crate) has_blocks: bool,
+    /// Lengths of values, where they have any.
+    pub(crate) block_lengths: Option<&'static [usize]>,
     /// Of the operations, one in so many is a process's last in its program: the rest is a newcomer's.
     pub(crate) leaves_one_in: Option<u64>,
     pub(crate) unanswered: Unanswered,
@@ -464,7 +463,7 @@ impl<C: Cluster> Client<C> {
         let before = self.store.session.meters().reads;
         let done = self.read_and_note(keys);
         let reads = self.store.session.meters().reads - before;
-        let most = C::READS_A_KEY_MAX.map_or(u64::MAX, |most| most * keys.len() as u64);
+        let most = self.reads_max(keys.len());
         if reads > most {
             let text = format!("{reads} READs for {} keys, where {most} are the bound", keys.len());
             self.plan.journal.complain(text);
@@ -675,15 +674,17 @@ impl<C: Cluster> Client<C> {
     /// lack room. A write that stores a value may lack a version. Or a leaf stayed locked as long as a clock
     /// says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
-        if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {
+        // The value before was too long for an answer, and the connection was lost before it was fetched.
+        let is_left = operation == WriteOperation::Swap && self.plan.block_lengths.is_some();
+        if code == ErrorCode::Contended && (is_left || self.plan.allowed.contention() == Meaning::Explained) {
             return Ok(());
         }
-        let adds = operation.may_insert();
+        let needs_room = operation.may_insert() || self.plan.block_lengths.is_some();
         let mark = match code {
             ErrorCode::UnknownTable if self.plan.allowed.opening_of_dropped() => Mark::TableGone,
             // A new value of any length needs memory of its own.
             ErrorCode::OutOfResources if self.plan.allowed.keeps_tables() => Mark::DiskFull,
-            ErrorCode::RegionFull if (adds || self.plan.has_blocks) && self.plan.may_be_full => Mark::Full,
+            ErrorCode::RegionFull if needs_room && self.plan.may_be_full => Mark::Full,
             ErrorCode::VersionsExhausted if operation.has_value() && self.plan.versions_end => {
                 Mark::VersionsEnded
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farsight_client::{CatalogueError, Client, ClientOptions, Dial, PoolClient};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
-use farsight_index_xstore::client::READS_MAX;
+use farsight_index_xstore::client::{BLOCK_TURNS, READS_MAX, block_reads_max};
 use farsight_layout::FORMAT_VERSION;
 
 /// Times that a read may begin anew because its connection was lost.
@@ -17,11 +17,17 @@ const READS_OF_A_BATCH: u64 = 2;
 /// READs for one key of XStore.
 const READS_OF_X_STORE_MAX: u64 = BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX as u64);
 
+/// READs for one key of a table whose values have any length, up to `value_bytes`. In each turn its reference
+/// is found, by as many READs as `of_leaves`, then its block.
+pub(crate) fn reads_by_reference_max(of_leaves: u64, value_bytes: usize) -> u64 {
+    u64::from(BLOCK_TURNS) * (of_leaves + BEGINNINGS_MAX * block_reads_max(value_bytes) as u64)
+}
+
 /// A kind of cluster.
 pub(crate) trait Cluster: Send + Sync + 'static {
     /// Its cards.
     type Kind: Kind;
-    /// READs for one key at most; `None` where time is the bound.
+    /// READs for one key at most where leaves hold the values; `None` where time is the bound.
     const READS_A_KEY_MAX: Option<u64>;
 
     /// A client of the servers that listen at `addresses`.

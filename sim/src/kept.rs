@@ -23,7 +23,7 @@ use crate::classes::Mark;
 use crate::client::Plan;
 use crate::cluster::{Cluster, OneServer, PartedPool};
 use crate::journal::Journal;
-use crate::look_back::{check_all_gone, check_counts, check_pairs, look_back, remember};
+use crate::look_back::{check_all_gone, check_blocks, check_counts, check_pairs, look_back, remember};
 use crate::pool;
 use crate::report::Report;
 use crate::run::{ADDRESSES, LASTS_MAX, TABLE, start};
@@ -133,6 +133,9 @@ fn run_on<K: Kind, C: Cluster<Kind = K>>(
     }
     check_pairs(pairs, found)?;
     check_all_gone(&bystander)?;
+    if let [machine] = &machines[..] {
+        check_blocks(&machine.node(), simulation, found)?;
+    }
     let mut coverage = journal.coverage();
     coverage.strikes = strikes;
     Ok(Report { splits, events, lasted, trace_hash, coverage, ..Report::default() })

@@ -12,7 +12,7 @@ use farsight_base::sync::Ordering;
 use farsight_base::{Stamp, WORDS_PER_LINE};
 use farsight_client::Access;
 use farsight_fabric::Region as _;
-use farsight_fabric_sim::{Held, Kind, SimRegion};
+use farsight_fabric_sim::{Held, Kind, SimRegion, Simulation};
 use farsight_layout::{Geometry, OWNER_WORD};
 use farsight_oracles::Identity;
 use farsight_protocol::{BlockSpaceStats, NodeStats, TableStats};
@@ -42,10 +42,21 @@ pub(crate) fn remember<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<(), String> {
 }
 
 /// Reads everything again, by the program of `plan`, which no rule met. Returns the pairs found.
-pub(crate) fn look_back<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String> {
+pub(crate) fn look_back<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<Stored, String> {
     await_training(plan)?;
     look_with_old_cache(plan)?;
     look_with_fresh_cache(plan)
+}
+
+/// Within this time a server hears that a client has ended, and gives back what that had under way.
+const HEARD_MAX: Duration = Duration::from_secs(1);
+
+/// What a scan of everything found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) pairs: usize,
+    /// Bytes of the blocks that their values take, if values have any length.
+    pub(crate) block_bytes: u64,
 }
 
 /// Reads everything by calls and without, whatever memory has lost: the server scrubs what it meets. A
@@ -67,19 +78,41 @@ pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<(), St
 pub(crate) fn check_left_over<K: Kind>(
     node: &Node<K>,
     plan: &Plan<OneServer<K>>,
-    pairs: usize,
+    stored: Stored,
     has_decayed: bool,
 ) -> Result<TableStats, String> {
     let client = node.connect().map_err(|error| broken(&error))?;
     let stats = check_counts(client.stats().map_err(|error| broken(&error))?, &node.regions(), has_decayed)?;
     drop(client);
-    check_pairs(stats.part().tree.pairs, pairs)?;
+    check_pairs(stats.part().tree.pairs, stored)?;
     check_all_gone(plan)?;
+    check_blocks(node, &plan.simulation, stored)?;
     Ok(stats)
 }
 
+/// Blocks are in use for the pairs that were found, and for nothing else, once the server has heard that no
+/// client is left that might have values under way.
+pub(crate) fn check_blocks<K: Kind>(
+    node: &Node<K>,
+    simulation: &Simulation,
+    Stored { block_bytes, .. }: Stored,
+) -> Result<(), String> {
+    let live_bytes =
+        || node.stats().tables.last().and_then(|table| table.blocks).map(|blocks| blocks.live_bytes);
+    let is_right = || live_bytes().is_none_or(|live_bytes| live_bytes == block_bytes);
+    let deadline = simulation.now().plus(HEARD_MAX);
+    while !is_right() {
+        if simulation.now() > deadline {
+            let live_bytes = live_bytes().unwrap_or_default();
+            return Err(format!("blocks of {live_bytes} B are in use, for pairs of {block_bytes} B"));
+        }
+        simulation.sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
 /// A cluster counts as many pairs as were found.
-pub(crate) fn check_pairs(counted: u64, found: usize) -> Result<(), String> {
+pub(crate) fn check_pairs(counted: u64, Stored { pairs: found, .. }: Stored) -> Result<(), String> {
     if counted == found as u64 {
         return Ok(());
     }
@@ -130,7 +163,7 @@ fn look_with_old_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<(), String> {
     Err(format!("after {LOOKS_MAX} looks an old cache still leads astray: {:?}", reader.counters()))
 }
 
-fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String> {
+fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<Stored, String> {
     let fresh = Arc::new(Plan { group: NEWCOMER, ..plan.again() });
     let mut reader = Client::<C>::open(&fresh, plan.seed).map_err(|_| broken(&"no session"))?;
     reader.prefill().map_err(|_| broken(&"the model cannot be fetched"))?;
@@ -141,7 +174,8 @@ fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, Strin
     if counters.sibling_steps + counters.fallbacks > 0 {
         return Err(format!("a model that has caught up leads astray: {counters:?}"));
     }
-    reader.scan_from(&[Scan::EVERYTHING]).map_err(|_| broken(&"a scan failed"))
+    let pairs = reader.scan_from(&[Scan::EVERYTHING]).map_err(|_| broken(&"a scan failed"))?;
+    Ok(Stored { pairs, block_bytes: reader.block_bytes_found() })
 }
 
 /// A server counts as many leaves as its region holds, and has as many regions as tables. Returns what it

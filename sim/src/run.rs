@@ -241,10 +241,10 @@ impl Scenario {
         if let Some(failure) = node.failure() {
             return Err(format!("the server met a bug: {failure}"));
         }
-        let pairs = look_back(&bystander)?;
+        let stored = look_back(&bystander)?;
         let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
         let lasted = simulation.now().since(MonotonicNs(0));
-        let stats = check_left_over(&node, &bystander, pairs, self.decays())?;
+        let stats = check_left_over(&node, &bystander, stored, self.decays())?;
         journal.mark(Mark::Scrubbed, stats.part().tree.scrubbed);
         journal.mark(
             Mark::Retrained,
@@ -296,7 +296,7 @@ impl Scenario {
             access: Access::OneSided,
             allowed: self.allowed(),
             may_be_full: self.may_be_full,
-            has_blocks: self.block_bytes.is_some(),
+            block_lengths: self.block_bytes.map(|_| self.block_lengths),
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
             // With replicas, others carry on what was lost between two of them, whenever they come by.
             unanswered: if self.pool.is_some_and(|shape| shape.proxies > 0 && shape.replicas == 1) {

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub value_bytes: u16,
     /// Values have any length, and bytes of blocks to this number.
     pub block_bytes: Option<u64>,
+    /// Their lengths then.
+    pub block_lengths: &'static [usize],
     /// Writes of a hundred operations.
     pub writes_percent: u64,
     /// Of a hundred writes, those that look at the key first. Where there are some, and values are integers,
@@ -186,6 +188,14 @@ const WAVE_WRITES: u64 = 200;
 const HOT_KEYS_OF_CONDITIONS: usize = 6;
 /// Bytes of a budget at most: more than the model of any table here takes.
 const BUDGET_BYTES_MAX: u64 = 40 << 10;
+/// Lengths of values that have any: a line, some, many, and more than a reference says.
+const BLOCK_LENGTHS: [usize; 5] = [8, 100, 1_000, 3_000, 17_000];
+/// The same where some go in pieces: short ones, what a message just carries, and two to four pieces.
+const LONG_LENGTHS: [usize; 6] = [8, 100, 1_000, 65_400, 66_000, 200_000];
+/// Operations where values are so long: each store of theirs is an event.
+const OPERATIONS_OF_LONG: usize = 1_000;
+/// Keys there at most.
+const KEYS_OF_LONG: usize = 12;
 /// Bytes of blocks of servers that keep their tables: twice what all values have that are the longest.
 const BLOCK_BYTES_OF_KEPT: u64 = 4 << 20;
 /// Leaves that a table has room for besides one for every four keys, where there shall be enough.
@@ -252,6 +262,7 @@ impl Scenario {
             workers: 1 + random.below(2) as usize,
             value_bytes: [8, 8, 16, 56, 100][random.below(5) as usize],
             block_bytes: None,
+            block_lengths: &BLOCK_LENGTHS,
             writes_percent: [5, 30, 60][random.below(3) as usize],
             hot_keys: 1 + random.below(count / 2) as usize,
             filled_keys: random.below(count) as usize,
@@ -385,6 +396,25 @@ impl Scenario {
         let blocks = Self::blocks(seed).with_conditional_writes();
         // What leaves hold: references.
         Self { name: "blocks-conditional", value_bytes: 8, ..blocks }
+    }
+
+    /// Some values go in pieces, and come so where the server finds them. Clients die or lose their
+    /// connections between any two pieces. In every second seed writes look at values first.
+    pub(crate) fn blocks_long(seed: u64) -> Self {
+        let blocks = Self::blocks(seed);
+        let keys: Vec<Identity> = blocks.keys.into_iter().take(KEYS_OF_LONG).collect();
+        let long = Self {
+            block_bytes: Some([4 << 20, 16 << 20][(seed / 2) as usize % 2]),
+            block_lengths: &LONG_LENGTHS,
+            operations: OPERATIONS_OF_LONG,
+            hot_keys: 1 + keys.len() / 4,
+            filled_keys: keys.len() / 2,
+            embedding: embedding_of(seed, &keys),
+            keys,
+            ..blocks
+        };
+        let long = if seed.is_multiple_of(2) { long.with_conditional_writes() } else { long };
+        Self { name: "blocks-long", value_bytes: 8, ..long }
     }
 
     /// Servers die, or their machines do, under additions and comparisons. The next ones find their tables,

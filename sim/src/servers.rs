@@ -86,6 +86,10 @@ impl<K: Kind> Servers<K> {
         let Setting { simulation, address, options, seed, parks_one_in, .. } = &self.setting;
         let seed = seed ^ (self.lives() as u64) << 16;
         let node = Node::<K>::start_parking(simulation, address, options, seed, *parks_one_in);
+        if self.setting.values.are_blocks() {
+            // What they had under way is given back.
+            node.hear_departed(seed);
+        }
         self.nodes().push(Arc::new(node));
     }
 

@@ -106,6 +106,14 @@ fn kept_values_are_given_out_and_closed() {
     assert!(recalls > 50 && closings - recalls > 50, "{closings} closings, {recalls} of them recalls");
 }
 
+/// Values go and come in pieces, and clients end between two of them. Each seed has one trace there, too.
+#[test]
+fn values_go_in_pieces() {
+    let strikes = coverage_of_twins("blocks-long").strikes;
+    let [killed, broken] = [Fault::KilledClient, Fault::BrokenQueue].map(|fault| strikes.of(fault));
+    assert!(killed > 0 && broken > 0, "{killed} clients were killed, {broken} connections broke");
+}
+
 /// A node was not reached. What was posted to the others stayed in their batches, which were full then.
 #[test]
 fn a_lost_node_leaves_no_verbs_in_the_batches_of_others() {

@@ -47,7 +47,7 @@ use farsight_base::LeafNumber;
 use farsight_base::pinned::PinnedMemory;
 use farsight_index::{Access, Answers, Counters, Extent, Kept, LostCall, Pairs};
 
-pub use blocks::XBlocks;
+pub use blocks::{BLOCK_TURNS, XBlocks, block_reads_max};
 pub use cache::{Asked, Predictor, XCache};
 pub use error::XStoreError;
 pub use parts::XParts;

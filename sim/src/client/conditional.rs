@@ -5,7 +5,7 @@ use farsight_oracles::Identity;
 use farsight_oracles::values;
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation};
 
-use super::{BLOCK_LENGTHS, Client, End};
+use super::{Client, End};
 use crate::cluster::Cluster;
 
 /// Of the keys of integers, one in so many is a counter where writes look at keys.
@@ -19,17 +19,9 @@ impl<C: Cluster> Client<C> {
     /// True if nothing but additions changes the key.
     pub(super) fn is_counter(&self, key: Identity) -> bool {
         self.plan.conditional_percent > 0
-            && (self.plan.has_blocks || self.store.session.table().value_bytes() == INTEGER_BYTES)
+            && (self.plan.block_lengths.is_some()
+                || self.store.session.table().value_bytes() == INTEGER_BYTES)
             && mix(key.0).is_multiple_of(COUNTERS_ONE_IN)
-    }
-
-    /// Bytes of the value of the write to `key` with this number.
-    pub(super) fn value_bytes(&self, key: Identity, number: u64) -> usize {
-        match self.plan.has_blocks {
-            true if self.is_counter(key) => INTEGER_BYTES,
-            true => BLOCK_LENGTHS[mix(number) as usize % BLOCK_LENGTHS.len()],
-            false => self.table.value_bytes(),
-        }
     }
 
     /// Appends the operand of the write with this number, and its argument if it has one.
@@ -46,7 +38,7 @@ impl<C: Cluster> Client<C> {
             value
         };
         match (operation, argument) {
-            (WriteOperation::CompareAndSetValue, Some(expected)) if self.plan.has_blocks => {
+            (WriteOperation::CompareAndSetValue, Some(expected)) if self.plan.block_lengths.is_some() => {
                 return Operand::push_compare_value(into, &value_of(expected), &value_of(number));
             }
             (WriteOperation::CompareAndSetValue, Some(expected)) => into.extend(value_of(expected)),

@@ -4,7 +4,7 @@
 //! 1. Find reference and version of each key, as a table of values of one word is read.
 //! 2. READ the blocks. One whose length the reference does not say takes a READ of its first line before.
 //! 3. Count a copy if its checksum fits, and if version, table and key are those requested.
-//! 4. Do all of it again for the other keys, [`TURNS`] times in all. Then the server answers for them.
+//! 4. Do all of it again for the other keys, [`BLOCK_TURNS`] times in all. Then the server answers for them.
 //!
 //! A named block does not change, and versions never recur. So a copy of that version is the key's value at
 //! the instant at which the reference was read.
@@ -21,13 +21,20 @@ use farsight_index::{
     Access, Answers, Counters, Direction, Engine, EngineError, OldValues, Ordered, Pair, Pairs, ScanRequest,
     Unfinished, Writes,
 };
+use farsight_layout::value_block::block_lines;
 use farsight_protocol::{ValueKind, WriteOutcome};
 
 use super::{BATCH, XCache, XParts, XStoreError};
-use reading::Reading;
+use reading::{READ_LINES_MAX, Reading};
 
 /// Turns that a read of a block takes before the server answers.
-const TURNS: u32 = 3;
+pub const BLOCK_TURNS: u32 = 3;
+
+/// READs of a block of a value of so many bytes, in one turn, at most: its first line, then all of it.
+#[must_use]
+pub const fn block_reads_max(value_bytes: usize) -> usize {
+    1 + block_lines(size_of::<u64>(), value_bytes).div_ceil(READ_LINES_MAX)
+}
 
 /// One session's engine for a table of blocks, with a queue pair to each part.
 pub struct XBlocks {
@@ -108,7 +115,7 @@ impl XBlocks {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
-        for turn in 0..TURNS {
+        for turn in 0..BLOCK_TURNS {
             if self.left.is_empty() {
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use farsight_protocol::{Space, TableInfo};
 use super::super::refresh::request_slot;
 
 /// Lines of one READ at most: a longer block takes several, all at once.
-const READ_LINES_MAX: usize = 256;
+pub(super) const READ_LINES_MAX: usize = 256;
 /// Lines of blocks that are read together, unless one has more: 1 MiB.
 const TOGETHER_LINES_MAX: usize = 1 << 14;
 
