@@ -150,6 +150,9 @@ found! {
     an_addition_whose_answer_is_not_kept: ReplyNotKept in "conditional" within 100;
     a_block_reused_while_it_is_live: LiveBlockReused in "blocks" within 20;
     a_value_compared_by_its_length: ValueComparedByLength in "blocks-conditional" within 20;
+    a_value_shown_before_its_write: StagedValueShown in "blocks-long" within 20;
+    a_piece_of_another_version: PieceOfNewerValue in "blocks-long" within 100;
+    pieces_that_outlive_their_client: StagedValueLeaked in "blocks-long" within 100;
     a_torn_block: ChecksumSkipped in "blocks" within 1_000;
     a_block_of_another_pair: BlockIdentityNotCompared in "blocks" within 1_000;
     a_key_inserted_twice: BucketsNotReadAgain in "hashed" within 20;
@@ -223,7 +226,6 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ReadBesideReservation",
     "ReservationsLeft",
     "PieceMisplaced",
-    "StagedValueLeaked",
     "LoadedBlocksKept",
     "OwnBlockRetired",
     "EndedPairCounted",

@@ -19,6 +19,10 @@ farsight_base::bugs! {
     DROP_NOT_KEPT = "DropNotKept";
     /// What a client that has ended had sent of a value stays where it is.
     STAGED_VALUE_LEAKED = "StagedValueLeaked";
+    /// What has come of a value shows at its key before its write does.
+    STAGED_VALUE_SHOWN = "StagedValueShown";
+    /// Each piece of a value that goes to a client is of the key's newest value.
+    PIECE_OF_NEWER_VALUE = "PieceOfNewerValue";
     /// A damaged pair gets the first value of its key that the files have, of whatever version.
     REPAIRED_BY_ANY_VERSION = "RepairedByAnyVersion";
     /// A snapshot leaves a piece as it is to which something was written.

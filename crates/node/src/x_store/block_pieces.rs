@@ -18,6 +18,10 @@ use crate::BackgroundState;
 use crate::engine::{BackgroundWork, Call, Executed};
 #[cfg(injected)]
 use crate::injected;
+#[cfg(injected)]
+use farsight_base::LeafNumber;
+#[cfg(injected)]
+use farsight_protocol::{WriteEntry, WriteOperation};
 
 /// Bytes of a piece in an answer before its bytes: version and length.
 const PIECE_HEAD_BYTES: usize = 16;
@@ -52,6 +56,10 @@ impl BlockPart {
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         }
         staged.append(self.tree.space(), piece);
+        #[cfg(injected)]
+        if injected::STAGED_VALUE_SHOWN.is_injected() {
+            self.show(key, value_bytes, piece);
+        }
         call.answer.set(1, staged.written_bytes() as u64);
         self.in_pieces.put(client, number, UnderWay::Coming(Coming { staged, share }));
         // It looks when the value was heard of.
@@ -128,6 +136,8 @@ impl BlockPart {
         } else {
             self.in_pieces.take_going(name, client, number)?
         };
+        #[cfg(injected)]
+        let going = if injected::PIECE_OF_NEWER_VALUE.is_injected() { self.renewed(going) } else { going };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         let rest = going.value.get(begin..).filter(|_| going.key == key);
         let Some(rest) = rest.filter(|rest| offset == 0 || !rest.is_empty()) else {
@@ -174,6 +184,28 @@ impl BlockPart {
                 self.with_writer(|writer| staged.give_back(writer));
             }
             UnderWay::Going(_) => {}
+        }
+    }
+
+    /// Replaces the key's value by one that begins so.
+    #[cfg(injected)]
+    fn show(&self, key: u64, value_bytes: usize, piece: &[u8]) {
+        let value: Vec<u8> = piece.iter().copied().chain(std::iter::repeat(0)).take(value_bytes).collect();
+        let entry = WriteEntry { key, hint: LeafNumber::NONE, value: &value };
+        self.with_writer(|writer| {
+            self.tree.write_many(writer, WriteOperation::Update, [entry].into_iter(), |_, _| {});
+        });
+    }
+
+    /// The same with the bytes that the key has now, if they are as many.
+    #[cfg(injected)]
+    fn renewed(&self, going: Going) -> Going {
+        let mut room = BlockRoom::default();
+        match self.tree.get(going.key, &mut room) {
+            Ok(Some((value, _))) if value.len() == going.value.len() => {
+                Going { value: value.to_vec(), ..going }
+            }
+            _ => going,
         }
     }
 
