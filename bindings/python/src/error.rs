@@ -1,8 +1,8 @@
 //! The exceptions, and which of them stands for which error.
 
 use farsight::{
-    CatalogueError, ConnectError as Connecting, OpenError, StartError, UrlError, WriteError as Writing,
-    with_causes,
+    CatalogueError, ClusterUrlError, ConnectError as Connecting, OpenError, StartError, UrlError,
+    WriteError as Writing, with_causes,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
@@ -28,6 +28,10 @@ create_exception!(
 create_exception!(farsight, LoadError, Error, "A bulk load failed. The table is as empty as before.");
 
 pub(crate) fn address(error: &UrlError) -> PyErr {
+    PyValueError::new_err(with_causes(error))
+}
+
+pub(crate) fn cluster(error: &ClusterUrlError) -> PyErr {
     PyValueError::new_err(with_causes(error))
 }
 
@@ -84,6 +88,7 @@ pub(crate) fn loading(error: &farsight::LoadError) -> PyErr {
 pub(crate) fn no_order(table: &str, what: &str) -> PyErr {
     let advice = match what {
         "load" => "Use put_many",
+        "iteration" => "pairs() yields all of them",
         _ => {
             "Get pairs by their keys, or use a table with keys of eight bytes (key=), of an engine with an order"
         }

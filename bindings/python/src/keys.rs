@@ -3,6 +3,8 @@
 //! Invariant: bytes and texts are lent, not copied. Nobody can change such an object, and its caller holds it
 //! until the call ends. Keys of eight bytes come in arrays, which others may change, so those are copied.
 
+use std::borrow::Cow;
+
 use farsight::{Key, KeyType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -41,6 +43,18 @@ pub(crate) trait TableKey: KeyType {
 
     /// What an order of keys is needed for, if they have one.
     fn ordered(table: &TypedTable<Self>) -> Option<&dyn Ordered>;
+
+    /// A key that was found.
+    fn found(key: Self::Owned) -> FoundKey;
+}
+
+/// A key that was found, as its table has it.
+#[derive(IntoPyObject)]
+pub(crate) enum FoundKey {
+    /// The bits of a key of eight bytes.
+    Bits(u64),
+    /// Bytes of any length.
+    Bytes(Cow<'static, [u8]>),
 }
 
 impl<K: NumpyKey> TableKey for K {
@@ -61,6 +75,10 @@ impl<K: NumpyKey> TableKey for K {
     fn ordered(table: &TypedTable<K>) -> Option<&dyn Ordered> {
         Some(table)
     }
+
+    fn found(key: K) -> FoundKey {
+        FoundKey::Bits(key.to_bits())
+    }
 }
 
 impl TableKey for [u8] {
@@ -80,6 +98,10 @@ impl TableKey for [u8] {
 
     fn ordered(_: &TypedTable<[u8]>) -> Option<&dyn Ordered> {
         None
+    }
+
+    fn found(key: Vec<u8>) -> FoundKey {
+        FoundKey::Bytes(key.into())
     }
 }
 

@@ -12,6 +12,7 @@ mod client;
 mod error;
 mod keys;
 mod ordered;
+mod pairs;
 mod reading;
 mod server;
 mod table;
@@ -28,6 +29,8 @@ mod _native {
     use super::error::{
         ConnectError, Error, IndeterminateError, LoadError, ReadError, RefusedError, TableError, WriteError,
     };
+    #[pymodule_export]
+    use super::pairs::Pairs;
     #[pymodule_export]
     use super::server::Server;
     #[pymodule_export]

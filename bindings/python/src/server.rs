@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{Ack, Addresses, ConnectOptions, PoolTraining, ServerBuilder, ServerUrl};
+use farsight::{Ack, Addresses, ClusterUrl, ConnectOptions, PoolTraining, ServerBuilder, ServerUrl};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -25,14 +25,30 @@ struct Limits {
     memory_limit_bytes: Option<u64>,
 }
 
+/// Which pool a server is a node of.
+struct Membership {
+    /// The addresses of its nodes, a list for each fabric.
+    pool: Vec<String>,
+    /// Its name in etcd, and how many nodes it has.
+    cluster: Option<(String, u8)>,
+}
+
 fn builder(
     socket: Option<PathBuf>,
     limits: &Limits,
     data: Option<(PathBuf, &str)>,
     listen: Vec<String>,
     allow_plaintext: bool,
+    membership: Membership,
 ) -> PyResult<ServerBuilder> {
     let mut builder = farsight::Server::builder().allow_plaintext(allow_plaintext);
+    for addresses in membership.pool {
+        builder = builder.pool(addresses.parse::<Addresses>().map_err(|error| error::address(&error))?);
+    }
+    if let Some((name, nodes)) = membership.cluster {
+        let name: ClusterUrl = name.parse().map_err(|error| error::cluster(&error))?;
+        builder = builder.cluster(name, nodes);
+    }
     for url in listen {
         builder = builder.listen(url.parse().map_err(|error| error::address(&error))?);
     }
@@ -84,10 +100,12 @@ impl Server {
         ack: &str,
         listen: Vec<String>,
         allow_plaintext: bool,
+        pool: Vec<String>,
+        cluster: Option<(String, u8)>,
     ) -> PyResult<Self> {
         let limits = Limits { workers, table_memory_bytes, memory_limit_bytes };
         let data = data.map(|directory| (directory, ack));
-        let builder = builder(socket, &limits, data, listen, allow_plaintext)?;
+        let builder = builder(socket, &limits, data, listen, allow_plaintext, Membership { pool, cluster })?;
         let server = py.detach(|| builder.start()).map_err(|error| error::starting(&error))?;
         let connect = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
         Ok(Self { urls: texts(server.urls()), connect, running: Mutex::new(Some((Vec::new(), server))) })

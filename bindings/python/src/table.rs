@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farsight::{Lifetime, Neighbour, Operand, WriteError, WriteOperation, WriteOutcome};
+use farsight::{Lifetime, Neighbour, Operand, ValueCache, WriteError, WriteOperation, WriteOutcome};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use pyo3::types::{PyByteArray, PyBytes};
 use crate::error;
 use crate::keys::{ByteKeys, Keys};
 use crate::ordered::Ordered;
+use crate::pairs::Pairs;
 use crate::reading::{Found, Room, Rooms};
 use crate::typed_table::Operations;
 
@@ -254,6 +255,16 @@ impl Table {
     /// True if the engine's cache has a budget.
     fn set_cache_bytes(&self, py: Python<'_>, bytes: u64) -> PyResult<bool> {
         py.detach(|| self.operations.set_cache_bytes(bytes))
+    }
+
+    /// True if the engine keeps values.
+    fn set_value_cache(&self, py: Python<'_>, bytes: u64, reads_a_write: u32) -> PyResult<bool> {
+        py.detach(|| self.operations.set_value_cache(ValueCache { bytes, reads_a_write }))
+    }
+
+    /// A walk over all pairs.
+    fn pairs(&self, py: Python<'_>) -> PyResult<Pairs> {
+        Ok(Pairs::new(py.detach(|| self.operations.pairs())?))
     }
 
     /// Stores ascending pairs in the empty table, and returns their number.

@@ -7,13 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 use farsight::{
     Ack, Answers, CacheStats, Client, EngineKind, Exchanges, Lifetime, Operand, Options, Session, Table,
-    TableError, TableOptions, ValueKind, WriteOperation, WriteOutcome,
+    TableError, TableOptions, ValueCache, ValueKind, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
 use crate::error;
 use crate::keys::{Keys, TableKey};
 use crate::ordered::Ordered;
+use crate::pairs::Walk;
 
 /// How long the values of a new table are.
 #[derive(Clone, Copy)]
@@ -72,10 +73,14 @@ pub(crate) trait Operations: Send + Sync {
         keys: Keys<'_>,
         operands: &[Operand<'_>],
     ) -> Result<Exchanged, PyErr>;
+    /// A walk over all pairs, in whatever order the engine has them.
+    fn pairs(&self) -> Result<Box<dyn Walk>, PyErr>;
     /// What this process's cache of the table holds.
     fn cache_stats(&self) -> CacheStats;
     /// Makes `bytes` what that cache may take. False if the engine's cache has no budget.
     fn set_cache_bytes(&self, bytes: u64) -> Result<bool, PyErr>;
+    /// Makes `cache` what this process may keep of the values. False if the engine keeps none.
+    fn set_value_cache(&self, cache: ValueCache) -> Result<bool, PyErr>;
 }
 
 /// Opens a table with keys of type `K`.
@@ -292,11 +297,20 @@ impl<K: TableKey + ?Sized> Operations for TypedTable<K> {
         Ok(Exchanged { outcomes, exchanges })
     }
 
+    fn pairs(&self) -> Result<Box<dyn Walk>, PyErr> {
+        let session = self.table.session(Options::default()).map_err(|error| error::opening(&error))?;
+        Ok(Box::new(session.into_pairs()))
+    }
+
     fn cache_stats(&self) -> CacheStats {
         self.table.cache_stats()
     }
 
     fn set_cache_bytes(&self, bytes: u64) -> Result<bool, PyErr> {
         self.table.set_cache_bytes(bytes).map_err(|error| error::opening(&error))
+    }
+
+    fn set_value_cache(&self, cache: ValueCache) -> Result<bool, PyErr> {
+        self.table.set_value_cache(cache).map_err(|error| error::opening(&error))
     }
 }

@@ -236,7 +236,7 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("what", ORDERED)
 def test_what_needs_an_order_is_refused_by_name(new_table: Any, what: str) -> None:
     for table in (new_table(bytes, keys=bytes), new_table(8, keys=str)):
-        advice = "Use put_many" if what == "load" else "Get pairs by their keys"
+        advice = {"load": "Use put_many", "iteration": r"pairs\(\) yields all"}.get(what, "Get pairs by their keys")
         with pytest.raises(TypeError, match=f'table "{table.name}" has no {what}: its keys are bytes.*{advice}'):
             ORDERED[what](table)
 

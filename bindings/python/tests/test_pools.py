@@ -1,5 +1,9 @@
 """Pools of memory nodes: how they are made, what is refused, and what is seen of a node that is gone."""
 
+import os
+import shutil
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -131,3 +135,61 @@ def test_a_node_that_lost_its_memory_is_named(pool: Pool, engine: str) -> None:
         table.put(1, 2)
     with pytest.raises(farsight.TableError, match=f"{lost} was started again"):
         client.create_table("u", 8)
+
+
+def test_nodes_that_are_told_their_pool(tmp_path: Path) -> None:
+    urls = [f"shm://{tmp_path}/node-{node}" for node in range(2)]
+    addresses = ",".join(urls)
+    nodes = [farsight.Server(url.removeprefix("shm://"), pool=[addresses]) for url in urls]
+    # One address leads to all of them, also for who makes the first table.
+    with farsight.connect(urls[1]) as client:
+        client.create_table("t", np.int64, engine="rolex").put(1, 2)
+        assert len(client.stats()["nodes"]) == 2
+    for node in nodes:
+        node.shutdown()
+    with pytest.raises(TypeError, match="a string for each fabric"):
+        farsight.Server(tmp_path / "other", pool=addresses)
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[str]:
+    """The address of an etcd of the test's own."""
+    if shutil.which("etcd") is None:
+        assert os.environ.get("FARSIGHT_CI") != "1", "no etcd: apt-get install etcd-server"
+        pytest.skip("this needs etcd (apt-get install etcd-server)")
+    with socket.create_server(("127.0.0.1", 0)) as client, socket.create_server(("127.0.0.1", 0)) as peer:
+        ports = [listener.getsockname()[1] for listener in (client, peer)]
+    clients, peers = (f"http://127.0.0.1:{port}" for port in ports)
+    arguments = ["--listen-client-urls", clients, "--advertise-client-urls", clients, "--listen-peer-urls", peers]
+    arguments += ["--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"]
+    with open(tmp_path / "etcd.log", "w") as log:
+        process = subprocess.Popen(["etcd", "--data-dir", str(tmp_path / "etcd"), *arguments], stdout=log, stderr=log)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", ports[0]), 1).close()
+            break
+        except OSError:
+            assert time.monotonic() < deadline and process.poll() is None, "etcd does not answer"
+            time.sleep(0.05)
+    yield f"127.0.0.1:{ports[0]}"
+    process.kill()
+    process.wait(PATIENCE_S)
+
+
+def test_nodes_that_meet_under_a_name(tmp_path: Path, etcd: str) -> None:
+    name = f"etcd://{etcd}/prices"
+    nodes = [
+        farsight.Server(listen=["tcp://127.0.0.1:0"], cluster=name, nodes=2) for _ in range(2)
+    ]
+    with farsight.connect(name) as client:
+        client.create_table("t", np.int64, engine="rolex").put(1, 2)
+        assert len(client.stats()["nodes"]) == 2
+        assert client.table("t")[1] == 2
+    for node in nodes:
+        node.shutdown()
+    both = {"pool": ["tcp://127.0.0.1:1"], "cluster": name}
+    with pytest.raises(farsight.ConnectError, match="not both"):
+        farsight.Server(listen=["tcp://127.0.0.1:0"], **both)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="etcd://"):
+        farsight.Server(tmp_path / "other", cluster="prices")

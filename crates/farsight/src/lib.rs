@@ -132,7 +132,7 @@ mod value;
 mod readme {}
 
 pub use addresses::Addresses;
-pub use all_pairs::AllPairs;
+pub use all_pairs::{AllPairs, IntoPairs};
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};

@@ -10,7 +10,7 @@ use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use crate::value::{INLINE_BYTES, WORD_BYTES};
-use crate::{AllPairs, Exchanges, Key, KeyType, Keys, Pairs, Scan, Value};
+use crate::{AllPairs, Exchanges, IntoPairs, Key, KeyType, Keys, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
 pub struct Session<K: ?Sized> {
@@ -143,6 +143,11 @@ impl<K: KeyType + ?Sized> Session<K> {
     /// ```
     pub fn pairs(&mut self) -> AllPairs<'_, K> {
         AllPairs::new(self)
+    }
+
+    /// [`Session::pairs`] for who keeps the iterator for longer than a borrow: it has the session.
+    pub fn into_pairs(self) -> IntoPairs<K> {
+        IntoPairs::new(self)
     }
 
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no

@@ -122,6 +122,30 @@ class KeyedTable(ABC):
         """
         return self._native.set_cache_bytes(2**64 - 1 if cache_bytes is None else cache_bytes)
 
+    def set_value_cache(self, cache_bytes: int, reads_a_write: int = 64) -> bool:
+        """Lets this process keep values in so many bytes, and answer reads by them; 0: it keeps none.
+
+        A value is kept once its key was read `reads_a_write` times as often as it was written. Who writes a key
+        whose value anybody keeps waits for all who keep values of the table, so no read is stale. False if the
+        engine keeps none: values of FlexKV's tables alone are kept.
+        """
+        return self._native.set_value_cache(cache_bytes, reads_a_write)
+
+    # All pairs.
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """All its pairs, in the order in which the engine has them: also of tables without an order of keys.
+
+        They are fetched in pages, as by iteration. A key that is there from begin to end comes once, with a value
+        that it had meanwhile; no key comes twice.
+        """
+        walk = self._native.pairs()
+        return (
+            (self._of_key.found(key), self._value(value))
+            for page in iter(walk.next_page, [])
+            for key, value in page
+        )
+
     # As a mapping.
 
     def __getitem__(self, key: Any) -> Any:

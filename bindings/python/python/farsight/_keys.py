@@ -27,6 +27,10 @@ class Keys(ABC):
     def many(self, keys: Any) -> _native.Keys:
         """Many keys."""
 
+    @abstractmethod
+    def found(self, key: Any) -> Any:
+        """A key that was found, as the native module has it."""
+
 
 class NumpyKeys(Keys):
     """Keys of eight bytes, in arrays where there are many."""
@@ -45,6 +49,9 @@ class NumpyKeys(Keys):
         wanted = _convert.array(keys, self.dtype, "keys")
         return wanted if self._are_words else wanted.view(np.uint64)
 
+    def found(self, key: int) -> Any:
+        return np.uint64(key).reshape(1).view(self.dtype)[0]
+
 
 class ByteKeys(Keys):
     """Keys of any length, in lists where there are many. The native module looks at each."""
@@ -61,3 +68,6 @@ class ByteKeys(Keys):
             raise TypeError(f"keys are many, in a list, not one {type(keys).__name__}")
         # One that nobody changes meanwhile.
         return tuple(keys)
+
+    def found(self, key: bytes) -> bytes | str:
+        return key.decode() if self.dtype.kind == "U" else key

@@ -24,10 +24,14 @@ class Server:
     of the machine may lose the last 50 ms. Tables are of XStore then, and of one node.
 
     Several servers are a pool: the client that makes the first table connects to all of them,
-    ``farsight.connect(f"{first.url},{second.url}")``, and others to any of them. When one of them stops, its part of every table is gone, and the pool with it.
+    ``farsight.connect(f"{first.url},{second.url}")``, and others to any of them. When one of them stops, its part of
+    every table is gone, and the pool with it. Nodes can be told instead, all in one order: each string of `pool` has
+    the addresses of all nodes, this one among them, with commas between, and is of one fabric. Or they meet in an
+    etcd, as in ``cluster="etcd://10.0.0.9:2379/prices"``, which is what clients connect to, too. The first table is
+    made once so many `nodes` are registered there.
 
-    Raises `ConnectError` if it cannot listen there, or `data` is another server's, `ValueError` for a URL or an `ack`
-    that is none.
+    Raises `ConnectError` if it cannot listen there, `data` is another server's, or etcd does not register it, and
+    `ValueError` for a URL or an `ack` that is none.
     """
 
     def __init__(
@@ -41,9 +45,24 @@ class Server:
         ack: Literal["durable", "memory"] = "durable",
         listen: Sequence[str] = (),
         allow_plaintext: bool = False,
+        pool: Sequence[str] = (),
+        cluster: str | None = None,
+        nodes: int = 1,
     ) -> None:
+        if isinstance(pool, str):
+            raise TypeError("pool has a string for each fabric, in a list")
+        found = None if cluster is None else (cluster, nodes)
         self._native = _native.Server(
-            socket, workers, table_memory_bytes, memory_limit_bytes, data, ack, list(listen), allow_plaintext
+            socket,
+            workers,
+            table_memory_bytes,
+            memory_limit_bytes,
+            data,
+            ack,
+            list(listen),
+            allow_plaintext,
+            list(pool),
+            found,
         )
 
     @property
