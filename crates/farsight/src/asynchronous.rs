@@ -13,6 +13,7 @@
 //! futures bound the memory. A future that must wait for its turn simply waits.
 
 mod driver;
+pub(crate) mod held_key;
 mod operation;
 mod ordered;
 mod queue;
@@ -29,11 +30,12 @@ use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
+use self::held_key::HeldKey;
 use self::operation::Operation;
 use self::queue::{Completion, Request};
 use self::shared::Shared;
 use crate::conditional::{added, push_compare, push_compare_value, swapped};
-use crate::{Added, Entry, Key, Session, Swapped};
+use crate::{Added, Entry, KeyType, Swapped};
 
 /// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by
 /// [`crate::Table::asynchronous`].
@@ -71,14 +73,14 @@ use crate::{Added, Entry, Key, Session, Swapped};
 ///
 /// Connecting and opening tables block, up to seconds if the server is in trouble. So does dropping the last
 /// clone, which waits for the driver to finish its round. Do these where blocking is allowed.
-pub struct AsyncTable<K> {
-    handle: Arc<Handle>,
-    key: PhantomData<fn(K) -> K>,
+pub struct AsyncTable<K: KeyType + ?Sized> {
+    handle: Arc<Handle<K::Held>>,
+    key: PhantomData<fn(&K)>,
 }
 
 /// The driver, and what is shared with it.
-struct Handle {
-    shared: Arc<Shared>,
+struct Handle<H: HeldKey> {
+    shared: Arc<Shared<H>>,
     driver: Option<JoinHandle<()>>,
     table: String,
     values: ValueKind,
@@ -100,13 +102,13 @@ pub enum AsyncError {
     },
 }
 
-impl<K> Clone for AsyncTable<K> {
+impl<K: KeyType + ?Sized> Clone for AsyncTable<K> {
     fn clone(&self) -> Self {
         Self { handle: Arc::clone(&self.handle), key: PhantomData }
     }
 }
 
-impl Drop for Handle {
+impl<H: HeldKey> Drop for Handle<H> {
     fn drop(&mut self) {
         let Some(driver) = self.driver.take() else { return };
         if self.shared.is_forked() {
@@ -121,11 +123,10 @@ impl Drop for Handle {
     }
 }
 
-impl<K: Key> AsyncTable<K> {
+impl<K: KeyType + ?Sized> AsyncTable<K> {
     pub(crate) fn new(table: &str, session: farsight_client::Session) -> Result<Self, AsyncError> {
         let table = table.to_owned();
-        let session = Session::<u64>::new(session);
-        let values = session.values();
+        let values = session.table().values();
         let thread_error = |source| AsyncError::Thread { table: table.clone(), source };
         let shared = Arc::new(Shared::new().map_err(thread_error)?);
         let (for_driver, name) = (Arc::clone(&shared), table.clone());
@@ -141,8 +142,8 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub async fn get(&self, key: K) -> Result<Option<Entry>, ReadError> {
-        match self.ask(Request::Get(key.encode()), &[]).await {
+    pub async fn get(&self, key: K::Ref<'_>) -> Result<Option<Entry>, ReadError> {
+        match self.ask(Request::Get(K::held(key)), &[]).await {
             Ok((Completion::Get(found), value)) => {
                 found.map(|version| version.map(|version| Entry { value: value.into(), version }))
             }
@@ -156,8 +157,8 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub async fn multi_get(&self, keys: &[K]) -> Result<Answers, ReadError> {
-        let keys = keys.iter().map(|key| key.encode()).collect();
+    pub async fn multi_get(&self, keys: &[K::Ref<'_>]) -> Result<Answers, ReadError> {
+        let keys = keys.iter().map(|key| K::held(*key)).collect();
         match self.ask(Request::MultiGet(keys), &[]).await {
             Ok((Completion::MultiGet(answers), _)) => answers,
             Ok((other, _)) => unreachable!("a multi-get was answered with {other:?}"),
@@ -170,7 +171,7 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn insert(&self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+    pub async fn insert(&self, key: K::Ref<'_>, value: &[u8]) -> Result<WriteOutcome, WriteError> {
         self.write(WriteOperation::Insert, key, value).await
     }
 
@@ -179,7 +180,7 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn update(&self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+    pub async fn update(&self, key: K::Ref<'_>, value: &[u8]) -> Result<WriteOutcome, WriteError> {
         self.write(WriteOperation::Update, key, value).await
     }
 
@@ -187,7 +188,7 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn put(&self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+    pub async fn put(&self, key: K::Ref<'_>, value: &[u8]) -> Result<WriteOutcome, WriteError> {
         self.write(WriteOperation::Put, key, value).await
     }
 
@@ -195,7 +196,12 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`WriteError`]; [`WriteError::NoDeadlines`] in a table whose pairs have none.
-    pub async fn put_for(&self, key: K, value: &[u8], stays: Duration) -> Result<WriteOutcome, WriteError> {
+    pub async fn put_for(
+        &self,
+        key: K::Ref<'_>,
+        value: &[u8],
+        stays: Duration,
+    ) -> Result<WriteOutcome, WriteError> {
         let put = self.exchange_for(WriteOperation::Put, key, value, Lifetime::For(stays)).await;
         put.map(|(outcome, _)| outcome)
     }
@@ -204,17 +210,17 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn remove(&self, key: K) -> Result<WriteOutcome, WriteError> {
+    pub async fn remove(&self, key: K::Ref<'_>) -> Result<WriteOutcome, WriteError> {
         self.write(WriteOperation::Remove, key, &[]).await
     }
 
-    /// Stores a value if the key has this version, as [`Session::compare_and_set`] does.
+    /// Stores a value if the key has this version, as [`crate::Session::compare_and_set`] does.
     ///
     /// # Errors
     /// [`WriteError`].
     pub async fn compare_and_set(
         &self,
-        key: K,
+        key: K::Ref<'_>,
         expected: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
@@ -223,13 +229,13 @@ impl<K: Key> AsyncTable<K> {
         self.write(WriteOperation::CompareAndSet, key, &operand).await
     }
 
-    /// Replaces the value if it equals `expected`, as [`Session::compare_and_set_value`] does.
+    /// Replaces the value if it equals `expected`, as [`crate::Session::compare_and_set_value`] does.
     ///
     /// # Errors
     /// [`WriteError`].
     pub async fn compare_and_set_value(
         &self,
-        key: K,
+        key: K::Ref<'_>,
         expected: &[u8],
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
@@ -238,19 +244,19 @@ impl<K: Key> AsyncTable<K> {
         self.write(WriteOperation::CompareAndSetValue, key, &operand).await
     }
 
-    /// Removes a key if it has this version, as [`Session::remove_if`] does.
+    /// Removes a key if it has this version, as [`crate::Session::remove_if`] does.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn remove_if(&self, key: K, expected: u64) -> Result<WriteOutcome, WriteError> {
+    pub async fn remove_if(&self, key: K::Ref<'_>, expected: u64) -> Result<WriteOutcome, WriteError> {
         self.write(WriteOperation::RemoveIf, key, &expected.to_le_bytes()).await
     }
 
-    /// Adds to the integer that is the key's value, as [`Session::fetch_add`] does.
+    /// Adds to the integer that is the key's value, as [`crate::Session::fetch_add`] does.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn fetch_add(&self, key: K, delta: i64) -> Result<Added, WriteError> {
+    pub async fn fetch_add(&self, key: K::Ref<'_>, delta: i64) -> Result<Added, WriteError> {
         let (outcome, old) = self.exchange(WriteOperation::FetchAdd, key, &delta.to_le_bytes()).await?;
         Ok(added(outcome, &old))
     }
@@ -259,7 +265,7 @@ impl<K: Key> AsyncTable<K> {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn swap(&self, key: K, value: &[u8]) -> Result<Swapped, WriteError> {
+    pub async fn swap(&self, key: K::Ref<'_>, value: &[u8]) -> Result<Swapped, WriteError> {
         let (outcome, old) = self.exchange(WriteOperation::Swap, key, value).await?;
         Ok(swapped(outcome, &old))
     }
@@ -288,14 +294,14 @@ impl<K: Key> AsyncTable<K> {
         self.handle.shared.meters()
     }
 
-    fn ask<'a>(&'a self, request: Request, value: &'a [u8]) -> Operation<'a> {
+    fn ask<'a>(&'a self, request: Request<K::Held>, value: &'a [u8]) -> Operation<'a, K::Held> {
         Operation::new(&self.handle.shared, request, value)
     }
 
     async fn write(
         &self,
         operation: WriteOperation,
-        key: K,
+        key: K::Ref<'_>,
         operand: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
         self.exchange(operation, key, operand).await.map(|(outcome, _)| outcome)
@@ -306,7 +312,7 @@ impl<K: Key> AsyncTable<K> {
     async fn exchange(
         &self,
         operation: WriteOperation,
-        key: K,
+        key: K::Ref<'_>,
         operand: &[u8],
     ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
         self.exchange_for(operation, key, operand, Lifetime::OfTable).await
@@ -316,12 +322,12 @@ impl<K: Key> AsyncTable<K> {
     async fn exchange_for(
         &self,
         operation: WriteOperation,
-        key: K,
+        key: K::Ref<'_>,
         operand: &[u8],
         lifetime: Lifetime,
     ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
         WriteError::check_operand((self.name(), self.handle.values), operation, 0, operand)?;
-        match self.ask(Request::Write(operation, key.encode(), lifetime), operand).await {
+        match self.ask(Request::Write(operation, K::held(key), lifetime), operand).await {
             Ok((Completion::Write(outcome), old)) => outcome.map(|outcome| (outcome, old)),
             Ok((other, _)) => unreachable!("a write was answered with {other:?}"),
             Err(error) => {

@@ -7,6 +7,8 @@
 use farsight_client::{EngineKind, SessionKey};
 use farsight_protocol::{KeyKind, ValueKind};
 
+use crate::asynchronous::held_key::HeldKey;
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -46,12 +48,19 @@ pub trait KeyType: sealed::Sealed + 'static {
     #[doc(hidden)]
     type Encoded<'k>: SessionKey;
 
+    /// As a driver has it between a future and its session.
+    #[doc(hidden)]
+    type Held: HeldKey;
+
     /// Values of any length, up to the longest that a table with such keys has.
     #[must_use]
     fn longest_values() -> ValueKind;
 
     #[doc(hidden)]
     fn encoded(key: Self::Ref<'_>) -> Self::Encoded<'_>;
+
+    #[doc(hidden)]
+    fn held(key: Self::Ref<'_>) -> Self::Held;
 
     /// Many keys: in `scratch`, or `keys` itself where it has them so already.
     #[doc(hidden)]
@@ -71,6 +80,7 @@ impl<K: Key> KeyType for K {
     type Ref<'k> = K;
     type Owned = K;
     type Encoded<'k> = u64;
+    type Held = u64;
 
     fn longest_values() -> ValueKind {
         ValueKind::BLOCKS
@@ -78,6 +88,11 @@ impl<K: Key> KeyType for K {
 
     #[inline]
     fn encoded(key: Self::Ref<'_>) -> Self::Encoded<'_> {
+        key.encode()
+    }
+
+    #[inline]
+    fn held(key: Self::Ref<'_>) -> u64 {
         key.encode()
     }
 
@@ -101,6 +116,7 @@ impl KeyType for [u8] {
     type Ref<'k> = &'k [u8];
     type Owned = Vec<u8>;
     type Encoded<'k> = &'k [u8];
+    type Held = Box<[u8]>;
 
     fn longest_values() -> ValueKind {
         let able = EngineKind::all().into_iter().find(|kind| kind.has_byte_keys());
@@ -109,6 +125,10 @@ impl KeyType for [u8] {
 
     fn encoded(key: Self::Ref<'_>) -> Self::Encoded<'_> {
         key
+    }
+
+    fn held(key: Self::Ref<'_>) -> Box<[u8]> {
+        key.into()
     }
 
     fn all_encoded<'a, 'k>(keys: &'a [Self::Ref<'k>], _: &'a mut Vec<u64>) -> &'a [Self::Encoded<'k>] {

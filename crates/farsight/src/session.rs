@@ -10,7 +10,7 @@ use farsight_index::{Answers, Counters, OldValues};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
 use crate::value::{INLINE_BYTES, WORD_BYTES};
-use crate::{AllPairs, Exchanges, IntoPairs, Key, KeyType, Keys, Pairs, Scan, Value};
+use crate::{AllPairs, IntoPairs, Key, KeyType, Keys, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
 pub struct Session<K: ?Sized> {
@@ -299,17 +299,6 @@ impl<K: KeyType + ?Sized> Session<K> {
         let entries = pairs.iter().map(|(key, value)| (K::encoded(*key), value.as_ref()));
         self.inner.write(operation, entries, outcomes)
     }
-
-    /// Writes of one kind, with encoded keys, and the values before if the operation returns those.
-    pub(crate) fn exchange_encoded<'v>(
-        &mut self,
-        operation: WriteOperation,
-        entries: impl Iterator<Item = (u64, &'v [u8])>,
-        exchanges: &mut Exchanges,
-    ) -> Result<(), WriteError> {
-        let Exchanges { outcomes, old_values } = exchanges;
-        self.inner.exchange(operation, entries, outcomes, old_values)
-    }
 }
 
 impl<K: Key> Session<K> {
@@ -395,15 +384,5 @@ impl<K: Key> Session<K> {
         self.requests.clear();
         self.requests.extend(scans);
         self.inner.scan_batch(direction, &self.requests, pairs.encoded_mut())
-    }
-
-    /// [`Session::scan_batch`] of encoded keys.
-    pub(crate) fn scan_encoded(
-        &mut self,
-        direction: Direction,
-        scans: &[ScanRequest],
-        pairs: &mut farsight_index::Pairs,
-    ) -> Result<(), ReadError> {
-        self.inner.scan_batch(direction, scans, pairs)
     }
 }

@@ -127,9 +127,7 @@ impl<K: KeyType + ?Sized> Table<K> {
     pub fn session(&self, options: Options) -> Result<Session<K>, OpenError> {
         self.inner.session(options.access).map(Session::new)
     }
-}
 
-impl<K: Key> Table<K> {
     /// The table for asynchronous programs: operations that are futures, executed by a thread that this
     /// starts.
     ///
@@ -138,7 +136,9 @@ impl<K: Key> Table<K> {
     pub fn asynchronous(&self, options: Options) -> Result<AsyncTable<K>, AsyncError> {
         AsyncTable::new(self.name(), self.inner.session(options.access)?)
     }
+}
 
+impl<K: Key> Table<K> {
     /// Begins a bulk load of ascending keys into this table, which must be empty. Pairs that may end stay as
     /// long as the table says.
     ///

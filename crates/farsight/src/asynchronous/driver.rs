@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use farsight_client::Session;
+
+use super::held_key::HeldKey;
 use super::round::Round;
 use super::shared::{Next, Shared};
-use crate::Session;
 
 /// How long the driver polls for requests before it sleeps. That is about the time in which woken tasks send
 /// the next ones. It is far less than it takes to fall asleep and be woken a thousand times a second.
@@ -18,9 +20,9 @@ const GATHERING_MAX: Duration = Duration::from_micros(30);
 const LOOKS: usize = 32;
 
 /// Drives `session` for the futures that `shared` knows, until the table is closed.
-pub(super) fn run(shared: &Arc<Shared>, mut session: Session<u64>, table: String) {
+pub(super) fn run<H: HeldKey>(shared: &Arc<Shared<H>>, mut session: Session, table: String) {
     let mut guard = TellsOnPanic { shared, wakers: Vec::new() };
-    let mut round = Round::new(table, session.values());
+    let mut round = Round::new(table, session.table().values());
     loop {
         match shared.begin(&mut round) {
             Next::Execute => {
@@ -37,13 +39,13 @@ pub(super) fn run(shared: &Arc<Shared>, mut session: Session<u64>, table: String
 
 /// Takes what arrives while requests keep arriving: tasks that were woken together come back together, and
 /// one batch serves all of them.
-fn gather(shared: &Shared, round: &mut Round) {
+fn gather<H: HeldKey>(shared: &Shared<H>, round: &mut Round<H>) {
     let begun = Instant::now();
     while begun.elapsed() < GATHERING_MAX && finds_requests(shared, PAUSE_MAX) && shared.take(round) {}
 }
 
 /// Looks for requests that long. True if there may be one.
-fn finds_requests(shared: &Shared, limit: Duration) -> bool {
+fn finds_requests<H: HeldKey>(shared: &Shared<H>, limit: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < limit {
         for _ in 0..LOOKS {
@@ -57,13 +59,13 @@ fn finds_requests(shared: &Shared, limit: Duration) -> bool {
 }
 
 /// Lets no future wait for a driver that has panicked.
-struct TellsOnPanic<'a> {
-    shared: &'a Shared,
+struct TellsOnPanic<'a, H: HeldKey> {
+    shared: &'a Shared<H>,
     /// Of futures that were answered and not woken yet.
     wakers: Vec<Waker>,
 }
 
-impl Drop for TellsOnPanic<'_> {
+impl<H: HeldKey> Drop for TellsOnPanic<'_, H> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.driver_is_gone();

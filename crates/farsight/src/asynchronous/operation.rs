@@ -8,30 +8,34 @@ use std::task::{Context, Poll};
 
 use farsight_fabric::FabricError;
 
+use super::held_key::HeldKey;
 use super::queue::{Completion, Request, SlotIndex};
 use super::shared::{Shared, Submission};
 
 /// A request, and then its answer with the value that a GET found.
 #[must_use = "futures do nothing unless they are awaited"]
-pub(super) struct Operation<'a> {
-    shared: &'a Shared,
-    progress: Progress<'a>,
+pub(super) struct Operation<'a, H: HeldKey> {
+    shared: &'a Shared<H>,
+    progress: Progress<'a, H>,
 }
 
-enum Progress<'a> {
+enum Progress<'a, H> {
     /// Not polled yet: the request, with the value that it writes.
-    Asked(Option<Request>, &'a [u8]),
+    Asked(Option<Request<H>>, &'a [u8]),
     Queued(SlotIndex),
     Ended,
 }
 
-impl<'a> Operation<'a> {
-    pub(super) fn new(shared: &'a Shared, request: Request, value: &'a [u8]) -> Self {
+impl<'a, H: HeldKey> Operation<'a, H> {
+    pub(super) fn new(shared: &'a Shared<H>, request: Request<H>, value: &'a [u8]) -> Self {
         Self { shared, progress: Progress::Asked(Some(request), value) }
     }
 }
 
-impl Future for Operation<'_> {
+/// Nothing in it is pinned.
+impl<H: HeldKey> Unpin for Operation<'_, H> {}
+
+impl<H: HeldKey> Future for Operation<'_, H> {
     /// Fails only with [`FabricError::Forked`], which no driver can tell.
     type Output = Result<(Completion, Vec<u8>), FabricError>;
 
@@ -63,7 +67,7 @@ impl Future for Operation<'_> {
     }
 }
 
-impl Drop for Operation<'_> {
+impl<H: HeldKey> Drop for Operation<'_, H> {
     fn drop(&mut self) {
         if let Progress::Queued(slot) = self.progress {
             self.shared.abandon(slot);

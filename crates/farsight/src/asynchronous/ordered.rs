@@ -107,7 +107,7 @@ impl<K: Key> AsyncTable<K> {
         self.scan_between(request).await.map(|pairs| first_of(&pairs))
     }
 
-    async fn scan_between(&self, scan: Request) -> Result<Pairs<K>, ReadError> {
+    async fn scan_between(&self, scan: Request<u64>) -> Result<Pairs<K>, ReadError> {
         match self.ask(scan, &[]).await {
             Ok((Completion::Scan(pairs), _)) => pairs.map(Pairs::from_encoded),
             Ok((other, _)) => unreachable!("a scan was answered with {other:?}"),

@@ -16,19 +16,27 @@ use farsight_client::{Direction, Lifetime, ReadError, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
+use super::held_key::HeldKey;
+
 /// A slot's number.
 pub(super) type SlotIndex = u32;
 
 /// The end of a list of slots.
 const NONE: SlotIndex = SlotIndex::MAX;
 
-/// What a future asks for; keys are encoded. The operand of a write is in its slot.
+/// What a future asks for. The operand of a write is in its slot.
 #[derive(Debug)]
-pub(super) enum Request {
-    Get(u64),
-    MultiGet(Vec<u64>),
-    Scan { direction: Direction, first: u64, last: u64, limit: usize },
-    Write(WriteOperation, u64, Lifetime),
+pub(super) enum Request<H> {
+    Get(H),
+    MultiGet(Vec<H>),
+    /// Of encoded keys, which have an order.
+    Scan {
+        direction: Direction,
+        first: u64,
+        last: u64,
+        limit: usize,
+    },
+    Write(WriteOperation, H, Lifetime),
 }
 
 /// What became of a request. The value that a GET found, or that a write found and returns, is in its slot.
@@ -49,7 +57,7 @@ pub(super) enum Lane {
     Long = 1,
 }
 
-impl Request {
+impl<H> Request<H> {
     fn lane(&self) -> Lane {
         match self {
             Self::Get(_) | Self::Write(..) => Lane::Short,
@@ -59,17 +67,17 @@ impl Request {
 }
 
 #[derive(Debug)]
-enum SlotState {
+enum SlotState<H> {
     Free,
-    Waiting(Request),
+    Waiting(Request<H>),
     Taken,
     Abandoned,
     Done(Completion),
 }
 
 #[derive(Debug)]
-struct Slot {
-    state: SlotState,
+struct Slot<H> {
+    state: SlotState<H>,
     waker: Option<Waker>,
     /// The value of a write or of a GET's answer: kept, so that it allocates once.
     value: Vec<u8>,
@@ -87,13 +95,13 @@ struct List {
 
 /// Slots, with a list of waiting ones a lane, oldest first, and one of the free ones.
 #[derive(Debug)]
-pub(super) struct RequestQueue {
-    slots: Vec<Slot>,
+pub(super) struct RequestQueue<H> {
+    slots: Vec<Slot<H>>,
     lanes: [List; 2],
     free: SlotIndex,
 }
 
-impl RequestQueue {
+impl<H: HeldKey> RequestQueue<H> {
     pub(super) fn new() -> Self {
         Self { slots: Vec::new(), lanes: [List { oldest: NONE, newest: NONE }; 2], free: NONE }
     }
@@ -104,7 +112,7 @@ impl RequestQueue {
     }
 
     /// Puts a request, with the value that it writes, behind those that wait in its lane.
-    pub(super) fn submit(&mut self, request: Request, value: &[u8], waker: Waker) -> SlotIndex {
+    pub(super) fn submit(&mut self, request: Request<H>, value: &[u8], waker: Waker) -> SlotIndex {
         let index = self.allocate();
         let lane = request.lane() as usize;
         let previous = self.lanes[lane].newest;
@@ -124,7 +132,7 @@ impl RequestQueue {
     }
 
     /// Takes the oldest request that waits in a lane: its slot, itself, and the value that it writes.
-    pub(super) fn take(&mut self, lane: Lane) -> Option<(SlotIndex, Request, &[u8])> {
+    pub(super) fn take(&mut self, lane: Lane) -> Option<(SlotIndex, Request<H>, &[u8])> {
         let index = self.lanes[lane as usize].oldest;
         if index == NONE {
             return None;
@@ -213,7 +221,7 @@ impl RequestQueue {
         self.slots.iter_mut().filter_map(|slot| slot.waker.take()).collect()
     }
 
-    fn slot(&mut self, index: SlotIndex) -> &mut Slot {
+    fn slot(&mut self, index: SlotIndex) -> &mut Slot<H> {
         &mut self.slots[index as usize]
     }
 
@@ -260,18 +268,18 @@ impl RequestQueue {
 mod tests {
     use super::*;
 
-    fn submit(queue: &mut RequestQueue, key: u64) -> SlotIndex {
+    fn submit(queue: &mut RequestQueue<u64>, key: u64) -> SlotIndex {
         queue.submit(Request::Get(key), &[], Waker::noop().clone())
     }
 
-    fn take(queue: &mut RequestQueue) -> Option<(SlotIndex, u64)> {
+    fn take(queue: &mut RequestQueue<u64>) -> Option<(SlotIndex, u64)> {
         queue.take(Lane::Short).map(|(index, request, _)| match request {
             Request::Get(key) => (index, key),
             other => panic!("only GETs were submitted, not {other:?}"),
         })
     }
 
-    fn collect(queue: &mut RequestQueue, index: SlotIndex) -> Option<(Completion, Vec<u8>)> {
+    fn collect(queue: &mut RequestQueue<u64>, index: SlotIndex) -> Option<(Completion, Vec<u8>)> {
         queue.collect(index, &Context::from_waker(Waker::noop()), &mut None)
     }
 

@@ -9,12 +9,13 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use farsight_client::{Direction, Lifetime, Origin, ReadError, ScanRequest, WriteError};
+use farsight_client::{Direction, Lifetime, Origin, ReadError, ScanRequest, Session, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{ValueKind, WriteOperation, WriteOutcome};
 
+use super::held_key::HeldKey;
 use super::queue::{Completion, Lane, Request, RequestQueue, SlotIndex};
-use crate::{Exchanges, Session};
+use crate::Exchanges;
 
 /// Requests of one key, reads and writes together.
 const SHORT_MAX: usize = 256;
@@ -35,7 +36,7 @@ const ATTEMPTS_MAX: usize = 8;
 
 /// The requests in the driver's hands.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct Round<H> {
     table: String,
     value_kind: ValueKind,
     /// Requests of one key that were taken.
@@ -44,13 +45,13 @@ pub(super) struct Round {
     /// Those whose answers have been handed in.
     delivered: usize,
     /// Keys of `gets`, then those of the multi-GETs' pieces.
-    keys: Vec<u64>,
+    keys: Vec<H>,
     answers: Answers,
     read_error: Option<ReadError>,
-    writes: [Writes; WriteOperation::ALL.len()],
+    writes: [Writes<H>; WriteOperation::ALL.len()],
     /// Writes of pairs that do not stay as long as the table says: a group for each operation and lifetime.
-    lasting_writes: Vec<Writes>,
-    long: VecDeque<Long>,
+    lasting_writes: Vec<Writes<H>>,
+    long: VecDeque<Long<H>>,
     /// How many of `long`, from the front, this round executes a piece of.
     pieces: usize,
     /// Of the scans' pieces.
@@ -60,13 +61,13 @@ pub(super) struct Round {
 
 /// Writes of one kind.
 #[derive(Debug)]
-struct Writes {
+struct Writes<H> {
     operation: WriteOperation,
     lifetime: Lifetime,
     slots: Vec<SlotIndex>,
     /// Those whose answers have been handed in.
     delivered: usize,
-    keys: Vec<u64>,
+    keys: Vec<H>,
     /// Their operands.
     values: Vec<u8>,
     /// Where each operand ends.
@@ -78,9 +79,9 @@ struct Writes {
 
 /// A request that takes several rounds.
 #[derive(Debug)]
-struct Long {
+struct Long<H> {
     slot: SlotIndex,
-    request: LongRequest,
+    request: LongRequest<H>,
     value_kind: ValueKind,
     work: Work,
     /// The server's epoch that its pieces are of; `None` before the first.
@@ -91,8 +92,8 @@ struct Long {
 
 /// What a long request asks for.
 #[derive(Debug)]
-enum LongRequest {
-    MultiGet(Vec<u64>),
+enum LongRequest<H> {
+    MultiGet(Vec<H>),
     Scan { direction: Direction, first: u64, last: u64, limit: usize },
 }
 
@@ -114,7 +115,7 @@ struct ScanWork {
     pairs: Pairs,
 }
 
-impl Round {
+impl<H: HeldKey> Round<H> {
     pub(super) fn new(table: String, value_kind: ValueKind) -> Self {
         Self {
             table,
@@ -145,7 +146,7 @@ impl Round {
     }
 
     /// Takes some of what waits, as far as the bounds allow. True if there may be more to take.
-    pub(super) fn take_some(&mut self, queue: &mut RequestQueue) -> bool {
+    pub(super) fn take_some(&mut self, queue: &mut RequestQueue<H>) -> bool {
         let mut left = AT_ONCE;
         while left > 0 && self.short < SHORT_MAX {
             let Some((slot, request, value)) = queue.take(Lane::Short) else { break };
@@ -180,11 +181,11 @@ impl Round {
     }
 
     /// The group to which such a write belongs.
-    fn writes_of(&mut self, operation: WriteOperation, lifetime: Lifetime) -> &mut Writes {
+    fn writes_of(&mut self, operation: WriteOperation, lifetime: Lifetime) -> &mut Writes<H> {
         if lifetime == Lifetime::OfTable {
             return &mut self.writes[operation as usize];
         }
-        let is_its = |writes: &Writes| (writes.operation, writes.lifetime) == (operation, lifetime);
+        let is_its = |writes: &Writes<H>| (writes.operation, writes.lifetime) == (operation, lifetime);
         let at = self.lasting_writes.iter().position(is_its).unwrap_or_else(|| {
             self.lasting_writes.push(Writes::new(operation, lifetime));
             self.lasting_writes.len() - 1
@@ -193,7 +194,7 @@ impl Round {
     }
 
     /// Lets go of long requests whose futures are gone.
-    pub(super) fn forget_abandoned(&mut self, queue: &mut RequestQueue) {
+    pub(super) fn forget_abandoned(&mut self, queue: &mut RequestQueue<H>) {
         self.long.retain(|long| {
             let is_abandoned = queue.is_abandoned(long.slot);
             if is_abandoned {
@@ -205,7 +206,7 @@ impl Round {
     }
 
     /// Executes what was taken.
-    pub(super) fn execute(&mut self, session: &mut Session<u64>) {
+    pub(super) fn execute(&mut self, session: &mut Session) {
         self.pieces = self.long.len().min(PIECES_MAX);
         self.execute_gets(session);
         for direction in [Direction::Ascending, Direction::Descending] {
@@ -217,14 +218,14 @@ impl Round {
     }
 
     /// GETs and pieces of multi-GETs, in one batch.
-    fn execute_gets(&mut self, session: &mut Session<u64>) {
+    fn execute_gets(&mut self, session: &mut Session) {
         for long in self.long.iter().take(self.pieces) {
-            self.keys.extend(long.piece());
+            self.keys.extend_from_slice(long.piece());
         }
         if self.keys.is_empty() {
             return;
         }
-        self.read_error = session.multi_get(&self.keys, &mut self.answers).err();
+        self.read_error = H::with_all(&self.keys, |keys| session.multi_get(keys, &mut self.answers)).err();
         let mut at = self.gets.len();
         for long in self.long.iter_mut().take(self.pieces) {
             let count = long.piece().len();
@@ -239,7 +240,7 @@ impl Round {
     }
 
     /// Pieces of scans in one direction, in one batch.
-    fn execute_scans(&mut self, direction: Direction, session: &mut Session<u64>) {
+    fn execute_scans(&mut self, direction: Direction, session: &mut Session) {
         self.scans.clear();
         for long in self.long.iter().take(self.pieces) {
             self.scans.extend(long.scan_piece(direction));
@@ -247,7 +248,7 @@ impl Round {
         if self.scans.is_empty() {
             return;
         }
-        let error = session.scan_encoded(direction, &self.scans, &mut self.pairs).err();
+        let error = session.scan_batch(direction, &self.scans, &mut self.pairs).err();
         let mut requests = self.scans.iter().enumerate();
         for long in self.long.iter_mut().take(self.pieces) {
             if long.scan_piece(direction).is_none() {
@@ -265,7 +266,7 @@ impl Round {
 
     /// Hands in some of the answers that are not handed in yet. False if there were none: then the round is
     /// ready to be filled.
-    pub(super) fn deliver_some(&mut self, queue: &mut RequestQueue, wakers: &mut Vec<Waker>) -> bool {
+    pub(super) fn deliver_some(&mut self, queue: &mut RequestQueue<H>, wakers: &mut Vec<Waker>) -> bool {
         let last = self.gets.len().min(self.delivered + AT_ONCE);
         if self.delivered < last {
             let slots = self.gets[self.delivered..last].iter().zip(self.delivered..);
@@ -298,7 +299,7 @@ impl Round {
     }
 
     /// Hands in the answer of the next long request that had its piece; one that wants more goes to the back.
-    fn deliver_long(&mut self, queue: &mut RequestQueue, wakers: &mut Vec<Waker>) -> bool {
+    fn deliver_long(&mut self, queue: &mut RequestQueue<H>, wakers: &mut Vec<Waker>) -> bool {
         if self.pieces == 0 {
             return false;
         }
@@ -314,14 +315,14 @@ impl Round {
     }
 }
 
-impl Long {
-    fn new(slot: SlotIndex, request: LongRequest, value_kind: ValueKind) -> Self {
+impl<H: HeldKey> Long<H> {
+    fn new(slot: SlotIndex, request: LongRequest<H>, value_kind: ValueKind) -> Self {
         let work = Work::of(&request, value_kind);
         Self { slot, request, value_kind, work, origin: None, attempts: 1, error: None }
     }
 
     /// The next keys of a multi-GET; none of a scan.
-    fn piece(&self) -> &[u64] {
+    fn piece(&self) -> &[H] {
         match (&self.request, &self.work) {
             (LongRequest::MultiGet(keys), Work::MultiGet { done, .. }) => {
                 &keys[*done..keys.len().min(done + PIECE_KEYS)]
@@ -400,7 +401,7 @@ impl Long {
 }
 
 impl Work {
-    fn of(request: &LongRequest, values: ValueKind) -> Self {
+    fn of<H>(request: &LongRequest<H>, values: ValueKind) -> Self {
         match request {
             LongRequest::MultiGet(keys) => {
                 let mut answers = Answers::default();
@@ -459,7 +460,7 @@ impl ScanWork {
     }
 }
 
-impl Writes {
+impl<H: HeldKey> Writes<H> {
     fn new(operation: WriteOperation, lifetime: Lifetime) -> Self {
         Self {
             operation,
@@ -474,28 +475,30 @@ impl Writes {
         }
     }
 
-    fn push(&mut self, slot: SlotIndex, key: u64, value: &[u8]) {
+    fn push(&mut self, slot: SlotIndex, key: H, value: &[u8]) {
         self.slots.push(slot);
         self.keys.push(key);
         self.values.extend_from_slice(value);
         self.ends.push(self.values.len());
     }
 
-    fn execute(&mut self, session: &mut Session<u64>) {
+    fn execute(&mut self, session: &mut Session) {
         if self.slots.is_empty() {
             return;
         }
         let values = &self.values;
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         let spans = begins.zip(&self.ends);
-        let entries = self.keys.iter().zip(spans).map(|(key, (begin, end))| (*key, &values[begin..*end]));
+        let entries =
+            self.keys.iter().zip(spans).map(|(key, (begin, end))| (key.encoded(), &values[begin..*end]));
         let done = session.set_lifetime(self.lifetime);
-        let done = done.and_then(|()| session.exchange_encoded(self.operation, entries, &mut self.exchanges));
+        let Exchanges { outcomes, old_values } = &mut self.exchanges;
+        let done = done.and_then(|()| session.exchange(self.operation, entries, outcomes, old_values));
         self.error = done.err();
     }
 
     /// As [`Round::deliver_some`].
-    fn deliver_some(&mut self, table: &str, queue: &mut RequestQueue, wakers: &mut Vec<Waker>) -> bool {
+    fn deliver_some(&mut self, table: &str, queue: &mut RequestQueue<H>, wakers: &mut Vec<Waker>) -> bool {
         let last = self.slots.len().min(self.delivered + AT_ONCE);
         if self.delivered == last {
             self.slots.clear();
@@ -574,7 +577,8 @@ mod tests {
 
     #[test]
     fn a_request_begins_again_a_bounded_number_of_times() {
-        let request = LongRequest::Scan { direction: Direction::Ascending, first: 0, last: 9, limit: 9 };
+        let request: LongRequest<u64> =
+            LongRequest::Scan { direction: Direction::Ascending, first: 0, last: 9, limit: 9 };
         let mut long = Long::new(0, request, ValueKind::Fixed(8));
         for epoch in 0..ATTEMPTS_MAX as u64 {
             long.stays_at(at(epoch), "t");

@@ -14,6 +14,7 @@ use farsight_fabric::Meters;
 use farsight_fabric_shm::OwnProcess;
 use farsight_index::Counters;
 
+use super::held_key::HeldKey;
 use super::queue::{Completion, Request, RequestQueue, SlotIndex};
 use super::round::Round;
 
@@ -22,8 +23,8 @@ const TRIES: usize = 1_000;
 
 /// What the handles of one table and its driver share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    state: Mutex<SharedState>,
+pub(super) struct Shared<H> {
+    state: Mutex<SharedState<H>>,
     /// Notified when a request arrives while the driver sleeps, and when the table is closed.
     arrival: Condvar,
     /// True if a request waits: a hint for a driver that looks before it sleeps. Relaxed, because the lock
@@ -34,8 +35,8 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-struct SharedState {
-    queue: RequestQueue,
+struct SharedState<H> {
+    queue: RequestQueue<H>,
     driver: Driver,
     /// Set when the last handle goes.
     is_closing: bool,
@@ -68,7 +69,7 @@ pub(super) enum Submission {
     Forked,
 }
 
-impl Shared {
+impl<H: HeldKey> Shared<H> {
     pub(super) fn new() -> io::Result<Self> {
         let process = OwnProcess::mark()?;
         let state = SharedState {
@@ -89,7 +90,7 @@ impl Shared {
     }
 
     /// Queues a request and wakes the driver if it sleeps.
-    pub(super) fn submit(&self, request: Request, value: &[u8], waker: Waker) -> Submission {
+    pub(super) fn submit(&self, request: Request<H>, value: &[u8], waker: Waker) -> Submission {
         if self.is_forked() {
             return Submission::Forked;
         }
@@ -124,7 +125,7 @@ impl Shared {
     /// Hands in what `round` has answered, and wakes those who wait for it. `wakers` is scratch.
     pub(super) fn deliver(
         &self,
-        round: &mut Round,
+        round: &mut Round<H>,
         wakers: &mut Vec<Waker>,
         counters: Counters,
         meters: Meters,
@@ -145,7 +146,7 @@ impl Shared {
     }
 
     /// Begins a round: with what waits, and without what nobody waits for any more.
-    pub(super) fn begin(&self, round: &mut Round) -> Next {
+    pub(super) fn begin(&self, round: &mut Round<H>) -> Next {
         let mut state = self.lock_for_driver();
         if state.is_closing {
             return Next::End;
@@ -157,7 +158,7 @@ impl Shared {
     }
 
     /// Takes what waits into `round`. False if that was nothing, or nothing that it has room for.
-    pub(super) fn take(&self, round: &mut Round) -> bool {
+    pub(super) fn take(&self, round: &mut Round<H>) -> bool {
         let before = round.len();
         while round.take_some(&mut self.lock_for_driver().queue) {}
         let state = self.lock_for_driver();
@@ -205,13 +206,13 @@ impl Shared {
         self.lock().meters
     }
 
-    fn lock(&self) -> MutexGuard<'_, SharedState> {
+    fn lock(&self) -> MutexGuard<'_, SharedState<H>> {
         self.state.lock().expect("no holder of the lock panics")
     }
 
     /// The lock, for the one thread that can afford to try for it. If the driver waited for it asleep, each
     /// future that lets go of it would have to wake the driver, by a system call.
-    fn lock_for_driver(&self) -> MutexGuard<'_, SharedState> {
+    fn lock_for_driver(&self) -> MutexGuard<'_, SharedState<H>> {
         for _ in 0..TRIES {
             if let Ok(state) = self.state.try_lock() {
                 return state;
@@ -221,7 +222,7 @@ impl Shared {
         self.lock()
     }
 
-    fn lock_for_future(&self) -> MutexGuard<'_, SharedState> {
+    fn lock_for_future(&self) -> MutexGuard<'_, SharedState<H>> {
         let state = self.lock();
         if state.driver == Driver::Gone {
             // Not with the lock held, which would poison it for the next one.

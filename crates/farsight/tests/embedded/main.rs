@@ -2,6 +2,7 @@
 
 mod addresses;
 mod asynchronous;
+mod asynchronous_bytes;
 mod bulk_values;
 mod compute_nodes;
 mod conditional;
