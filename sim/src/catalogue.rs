@@ -289,7 +289,7 @@ pub const SCENARIOS: &[Named] = &[
     },
     Named {
         name: "hashed-proxied",
-        about: "compute nodes that serve replace values of a FlexKV table for others, stop, die and come back",
+        about: "compute nodes that serve write in a FlexKV table for others, stop, die and come back",
         of_seed: Scenario::hashed_proxied,
     },
 ];

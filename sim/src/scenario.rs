@@ -113,7 +113,7 @@ pub struct PoolShape {
     pub engine: PoolEngine,
     /// Who trains, each a compute node of its own.
     pub trainers: usize,
-    /// Compute nodes that replace values for the others of a FlexKV table.
+    /// Compute nodes that write for the others of a FlexKV table.
     pub proxies: usize,
     /// The sizes of groups that they make, in turns.
     pub group_sizes: [GroupSizes; 2],

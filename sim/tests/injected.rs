@@ -182,6 +182,8 @@ found! {
     an_object_in_hand_that_is_freed: HeldObjectFreed in "hashed-deaths" within 200;
     memory_given_again_in_one_life: GenerationKept in "hashed-stalls" within 8_000;
     a_call_to_a_compute_node_repeated: LostCallRepeated in "hashed-proxied" within 50;
+    a_removal_by_a_compute_node_repeated: LostRemovalRepeated in "hashed-proxied" within 200;
+    a_row_that_has_what_it_removed: RemovedInRowHeld in "hashed-proxied" within 50;
     the_first_write_of_a_batch_stored: FirstWriteStored in "hashed-proxied" within 20;
     a_call_of_another_epoch_executed: OtherEpochServed in "hashed-proxied" within 10_000;
     an_update_overtaken_by_who_looked: OvertakenByLooker in "hashed-conditional" within 2_000;

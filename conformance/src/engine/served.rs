@@ -1,4 +1,4 @@
-//! A compute node that serves, beside the nodes of a store: all its tables' replacements go through it.
+//! A compute node that serves, beside the nodes of a store: all writes of its tables go through it.
 
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Ack, Blocks, CallId, Claim, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
-    KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolAddresses, PoolPlace, ReplaceEntries, Request, Space,
-    StagedWrite, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, ValueEntries,
-    ValueKind, ValuePiece, WriteEntries, WriteEntry, WriteOperation,
+    Ack, Blocks, CallId, Claim, ComputeNode, ControlRequest, DelegatedEntries, Direction,
+    EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind, LockSeen, LostNodes, OPERATIONS_MAX, PoolAddresses,
+    PoolPlace, Request, Space, StagedWrite, SubModelsWanted, TableDefinition, TableEngine, TableId,
+    TableLayout, ValueEntries, ValueKind, ValuePiece, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -108,9 +108,9 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::begin_write_values(&mut frame, table, operation, entries.len());
             push_values(&mut frame, entries);
         }
-        Request::Replace { table, epoch, until, entries } => {
-            Request::begin_replace(&mut frame, (epoch, table), until, entries.len());
-            entries.iter().for_each(|entry| ReplaceEntries::push(&mut frame, entry));
+        Request::Delegate { table, epoch, until, operation, entries } => {
+            Request::begin_delegate(&mut frame, (epoch, table), until, operation, entries.len());
+            entries.iter().for_each(|entry| DelegatedEntries::push(&mut frame, entry));
         }
         Request::StageValue { table, piece } => {
             check_piece(piece);

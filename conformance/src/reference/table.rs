@@ -140,7 +140,7 @@ impl HostedTable for ReferenceTable {
             | Request::LoadLong { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
-            Request::Replace { .. }
+            Request::Delegate { .. }
             | Request::Lookup { .. }
             | Request::TopModel { .. }
             | Request::SubModels { .. }

@@ -118,9 +118,9 @@ mod byte_keys_over_simulated_cards {
 mod served {
     use super::*;
 
-    /// The suites below are of that compute node, too: what replaces a value is a call to it.
+    /// The suites below are of that compute node, too: every write is a call to it.
     #[test]
-    fn replacements_go_through_it() {
+    fn writes_go_through_it() {
         use farsight::{Access, WriteOperation, WriteOutcome};
         use farsight_conformance::engine::{
             EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _,
@@ -130,10 +130,13 @@ mod served {
         let mut session = store.table(8).session(Access::OneSided);
         let pairs: Vec<_> = (0..100).map(|key| (key, vec![7; 8])).collect();
         session.write(WriteOperation::Put, &pairs);
-        let before = store.served_writes();
-        let outcomes = session.write(WriteOperation::Put, &pairs);
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Replaced(_))), "{outcomes:?}");
-        assert_eq!(store.served_writes() - before, 100);
+        for (outcome, old) in session.exchange(WriteOperation::Swap, &pairs) {
+            assert!(matches!(outcome, WriteOutcome::Replaced(_)) && old == Some(vec![7; 8]), "{outcome:?}");
+        }
+        let none: Vec<_> = (0..100).map(|key| (key, Vec::new())).collect();
+        let outcomes = session.write(WriteOperation::Remove, &none);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Removed(_))), "{outcomes:?}");
+        assert_eq!(store.served_writes(), 300);
     }
 
     mod over_shared_memory {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{
-    Answers, Counters, Direction, EngineError, EnumeratedPage, OldValues, Ordered, Pairs, ScanRequest,
-    Unfinished, Writes,
+    Answers, Counters, Direction, EngineError, EnumeratedPage, MixedWrites, OldValues, Ordered, Pairs,
+    ScanRequest, Unfinished, Writes,
 };
 use farsight_protocol::{TableInfo, WriteOutcome};
 
@@ -106,8 +106,14 @@ pub trait Operations: Send {
     fn resume(&mut self, unfinished: Unfinished);
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
-    /// As [`Engine::decide_until`](farsight_index::Engine::decide_until).
-    fn decide_until(&mut self, until: Deadline) -> bool;
+    /// As [`Engine::write_for_others`](farsight_index::Engine::write_for_others).
+    fn write_for_others(
+        &mut self,
+        until: Deadline,
+        writes: MixedWrites<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError>;
     /// What the engine counted.
     fn counters(&self) -> Counters;
     /// What went over the queue pairs.
@@ -242,8 +248,14 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
-    fn decide_until(&mut self, until: Deadline) -> bool {
-        self.engine.decide_until(until)
+    fn write_for_others(
+        &mut self,
+        until: Deadline,
+        writes: MixedWrites<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        self.engine.write_for_others(&mut self.queues, until, writes, outcomes, old_values)
     }
 
     fn counters(&self) -> Counters {
@@ -342,8 +354,14 @@ impl Operations for LetGo {
         Self::failed()
     }
 
-    fn decide_until(&mut self, _: Deadline) -> bool {
-        false
+    fn write_for_others(
+        &mut self,
+        _: Deadline,
+        _: MixedWrites<'_>,
+        _: &mut Vec<WriteOutcome>,
+        _: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        Self::failed()
     }
 
     fn counters(&self) -> Counters {

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use farsight_base::clock::Deadline;
-use farsight_index::{EngineError, OldValues, Writes};
+use farsight_index::{EngineError, MixedWrites, OldValues};
 use farsight_protocol::{TableId, WriteOutcome};
 
 use crate::Origin;
-use crate::SessionKey;
 use crate::attached::Operations;
 use crate::backend::Backend;
 #[cfg(injected)]
@@ -50,24 +49,22 @@ impl FixedSession {
         self.origin() == origin
     }
 
-    /// Executes writes of one kind, in their order for each key, and appends what became of each to
-    /// `outcomes`. What a write changes it has to find out in time: it changes nothing that came later.
+    /// Executes writes, in their order for each key, and appends what became of each to `outcomes`, and the
+    /// value before to `old_values`. What a write changes it has to find out in time: it changes nothing that
+    /// came later.
     ///
     /// # Errors
     /// [`EngineError`]; it says whether some may have been executed.
-    ///
-    /// # Panics
-    /// On a table of an engine whose writes nobody executes for others.
-    pub fn write_until<K: SessionKey>(
+    pub fn write_until(
         &mut self,
         until: Deadline,
-        writes: Writes<'_, K>,
+        writes: MixedWrites<'_>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
     ) -> Result<(), EngineError> {
         // Before anything is sent: what is lost is not in doubt.
         self.engine.check()?;
-        assert!(self.engine.decide_until(until), "an engine whose writes others may execute");
-        K::write(&mut *self.engine, writes, outcomes, &mut OldValues::default())
+        self.engine.write_for_others(until, writes, outcomes, old_values)
     }
 
     /// True if a session that is made anew may do better, after this error.

@@ -4,8 +4,8 @@
 //! executed; where that is not known, the answer is [`ErrorCode::Bug`]'s.
 //!
 //! Protocol: the worker parks each call that is sound. In its next step, when it has looked at all that were
-//! waiting, it executes those of one table as one batch. Writes of one key are combined there. Then it
-//! answers them. So a call waits for those that came with it, and for no other.
+//! waiting, it executes those of one table as one batch, whatever they do. Writes of one key are executed
+//! together there. Then it answers them. So a call waits for those that came with it, and for no other.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -16,11 +16,11 @@ use farsight_base::clock::{Deadline, MonotonicNs};
 use farsight_base::report::with_causes;
 use farsight_client::{FixedSession, Origin};
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
-use farsight_index::Writes;
+use farsight_index::{Key, MixedWrites, OldValues};
 use farsight_node::{Executor, answer};
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, KeyKind, ReplaceEntry, Reply, ReplyWriter, Request, SentOutcome, ServerError,
-    TableId, WriteOperation, WriteOutcome,
+    DelegatedEntry, ErrorCode, HEADER_BYTES, INTEGER_BYTES, KeyKind, Reply, ReplyWriter, Request,
+    SentOutcome, ServerError, TableId, WriteOperation, WriteOutcome,
 };
 
 use crate::Serving;
@@ -46,13 +46,23 @@ struct Batch {
     origin: Origin,
     /// The earliest time until which one of them may find out what it replaces; none without writes.
     until: Option<MonotonicNs>,
-    /// Each with the number of its writes.
-    calls: Vec<(Ticket, usize)>,
+    calls: Vec<Call>,
+    operations: Vec<WriteOperation>,
     /// Keys one behind the other, and where each begins, and the last one ends.
     keys: Vec<u8>,
     key_bounds: Vec<usize>,
-    values: Vec<u8>,
+    operands: Vec<u8>,
     bounds: Vec<usize>,
+}
+
+/// A call of a batch.
+struct Call {
+    ticket: Ticket,
+    /// Its writes, all of one kind.
+    writes: usize,
+    operation: WriteOperation,
+    /// Bytes of its reply at most.
+    reply_bytes_max: usize,
 }
 
 impl ProxyCalls {
@@ -60,11 +70,11 @@ impl ProxyCalls {
         Self { serving, listener, name, sessions: HashMap::new(), waiting: Vec::new() }
     }
 
-    /// Parks a call, and returns how many writes it has.
-    fn park(&mut self, ticket: Ticket, frame: &[u8]) -> Result<usize, ServerError> {
-        let Request::Replace { table, epoch, until, entries } = Request::decode(frame)? else {
-            let text = "this is a compute node, which replaces values in FlexKV tables for others. Connect to \
-                        the pool's memory nodes";
+    /// Parks a call, and returns how many bytes its reply has at most.
+    fn park(&mut self, ticket: Ticket, frame: &[u8], limit_bytes: usize) -> Result<usize, ServerError> {
+        let Request::Delegate { table, epoch, until, operation, entries } = Request::decode(frame)? else {
+            let text = "this is a compute node, which writes in FlexKV tables for others. Connect to the \
+                        pool's memory nodes";
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         };
         let until = MonotonicNs(until);
@@ -72,9 +82,15 @@ impl ProxyCalls {
             let text = "the call came too late by this compute node's clock";
             return Err(ServerError::new(ErrorCode::Contended, text));
         }
-        if self.serving.tables().get(&table).is_some_and(|served| !has_byte_keys(served)) {
-            // Here, so that no other call of the batch is refused with it.
+        // Here, so that no other call of the batch is refused with it.
+        let served = self.serving.table(table)?;
+        if !has_byte_keys(&served) {
             entries.iter().try_for_each(|entry| integer(entry.key).map(drop))?;
+        }
+        let reply_bytes_max = reply_bytes_max(&served, operation, entries.len());
+        if reply_bytes_max > limit_bytes {
+            let text = format!("the answer may have {reply_bytes_max} B, a message carries {limit_bytes} B");
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
         }
         let origin = Origin { epoch, table };
         let known = self.waiting.iter().position(|batch| batch.origin == origin);
@@ -83,17 +99,19 @@ impl ProxyCalls {
             self.waiting.len() - 1
         });
         let until = Some(until).filter(|_| !entries.is_empty());
-        Ok(self.waiting[number].push((ticket, until), entries.iter()))
+        let call = Call { ticket, writes: entries.len(), operation, reply_bytes_max };
+        self.waiting[number].push(call, until, entries.iter());
+        Ok(reply_bytes_max)
     }
 
-    /// Executes a batch. What became of its writes, in their order, is in `outcomes`.
-    fn execute(&mut self, batch: &Batch, outcomes: &mut Vec<WriteOutcome>) -> Result<(), ServerError> {
+    /// Executes a batch. What became of its writes, in their order, is in `outcomes`, with the values before.
+    fn execute(
+        &mut self,
+        batch: &Batch,
+        (outcomes, old_values): (&mut Vec<WriteOutcome>, &mut OldValues),
+    ) -> Result<(), ServerError> {
         let Batch { origin, until, .. } = batch;
-        let unknown = || {
-            let text = format!("this compute node does not write in table {}", origin.table.0);
-            ServerError::new(ErrorCode::UnknownTable, text)
-        };
-        let served = self.serving.tables().get(&origin.table).cloned().ok_or_else(unknown)?;
+        let served = self.serving.table(origin.table)?;
         let session = match self.sessions.entry(origin.table) {
             Entry::Occupied(known) if known.get().is_of(*origin) => known.into_mut(),
             // A caller of an earlier epoch ends no session of this one.
@@ -102,13 +120,18 @@ impl ProxyCalls {
         let Some(until) = until else { return Ok(()) };
         let until = Deadline::new(&self.serving.clock, *until);
         let keys: Vec<&[u8]> = batch.keys().collect();
-        let written = if has_byte_keys(&served) {
-            session.write_until(until, batch.writes(&keys), outcomes)
+        let typed: Vec<Key<'_>> = if has_byte_keys(&served) {
+            keys.iter().map(|key| Key::Bytes(key)).collect()
         } else {
-            let integers = keys.iter().map(|key| integer(key)).collect::<Result<Vec<_>, _>>()?;
-            session.write_until(until, batch.writes(&integers), outcomes)
+            keys.iter().map(|key| integer(key).map(Key::from)).collect::<Result<_, _>>()?
         };
-        let Err(error) = written else {
+        let writes = MixedWrites {
+            operations: &batch.operations,
+            keys: &typed,
+            operands: &batch.operands,
+            bounds: &batch.bounds,
+        };
+        let Err(error) = session.write_until(until, writes, outcomes, old_values) else {
             served.count(&keys, keys.iter().collect::<HashSet<_>>().len());
             return Ok(());
         };
@@ -145,6 +168,18 @@ fn session_on(served: &ServedTable, origin: Origin) -> Result<FixedSession, Serv
     Err(ServerError::new(ErrorCode::UnknownTable, text))
 }
 
+/// Bytes of the reply to so many writes at most.
+fn reply_bytes_max(served: &ServedTable, operation: WriteOperation, writes: usize) -> usize {
+    let entry_bytes = match operation {
+        WriteOperation::FetchAdd => ReplyWriter::exchanged_value_bytes(INTEGER_BYTES),
+        operation if operation.returns_value() => {
+            ReplyWriter::exchanged_value_bytes(served.table.info().definition.values.bytes_max())
+        }
+        _ => size_of::<u64>(),
+    };
+    (HEADER_BYTES + entry_bytes * writes).max(REFUSAL_BYTES_MAX)
+}
+
 /// True if the table's keys are bytes of any length.
 fn has_byte_keys(served: &ServedTable) -> bool {
     served.table.info().definition.key_kind == KeyKind::Bytes
@@ -158,15 +193,37 @@ fn integer(key: &[u8]) -> Result<u64, ServerError> {
     })
 }
 
+impl Call {
+    /// Writes its reply, by what became of its writes.
+    fn write_reply<'t>(
+        &self,
+        told: impl Iterator<Item = (&'t WriteOutcome, &'t [u8])>,
+        now: MonotonicNs,
+        reply: &mut Vec<u8>,
+    ) {
+        let mut writer = ReplyWriter::new(reply);
+        for (outcome, old) in told {
+            let outcome = SentOutcome { outcome: *outcome, is_hint_wrong: false };
+            if self.operation.returns_value() {
+                writer.push_exchanged_value(outcome, Some(old));
+            } else {
+                writer.push_outcome(outcome);
+            }
+        }
+        writer.set(self.writes as u32, now.0);
+        if reply.len() > self.reply_bytes_max {
+            // Memory says that a value is longer than the table's are.
+            let text = format!("the values before have more than {} B", self.reply_bytes_max);
+            ReplyWriter::new(reply).refuse(&ServerError::new(ErrorCode::Bug, text));
+        }
+    }
+}
+
 impl Batch {
     fn new(origin: Origin) -> Self {
-        let (calls, keys, values) = (Vec::new(), Vec::new(), Vec::new());
-        Self { origin, until: None, calls, keys, key_bounds: vec![0], values, bounds: vec![0] }
-    }
-
-    /// How many writes it has.
-    fn len(&self) -> usize {
-        self.bounds.len() - 1
+        let (calls, operations, keys, operands) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (key_bounds, bounds) = (vec![0], vec![0]);
+        Self { origin, until: None, calls, operations, keys, key_bounds, operands, bounds }
     }
 
     /// Their keys, in order.
@@ -174,28 +231,22 @@ impl Batch {
         self.key_bounds.windows(2).map(|ends| &self.keys[ends[0]..ends[1]])
     }
 
-    /// The writes of these keys.
-    fn writes<'b, K>(&'b self, keys: &'b [K]) -> Writes<'b, K> {
-        Writes { operation: WriteOperation::Update, keys, values: &self.values, bounds: &self.bounds }
-    }
-
-    /// Takes up a call, and returns how many writes it has.
+    /// Takes up a call.
     fn push<'e>(
         &mut self,
-        (ticket, until): (Ticket, Option<MonotonicNs>),
-        entries: impl Iterator<Item = ReplaceEntry<'e>>,
-    ) -> usize {
+        call: Call,
+        until: Option<MonotonicNs>,
+        entries: impl Iterator<Item = DelegatedEntry<'e>>,
+    ) {
         self.until = self.until.into_iter().chain(until).min();
-        let before = self.len();
-        for ReplaceEntry { key, value } in entries {
+        for DelegatedEntry { key, operand } in entries {
+            self.operations.push(call.operation);
             self.keys.extend_from_slice(key);
             self.key_bounds.push(self.keys.len());
-            self.values.extend_from_slice(value);
-            self.bounds.push(self.values.len());
+            self.operands.extend_from_slice(operand);
+            self.bounds.push(self.operands.len());
         }
-        let count = self.len() - before;
-        self.calls.push((ticket, count));
-        count
+        self.calls.push(call);
     }
 }
 
@@ -205,8 +256,7 @@ impl CallHandler for ProxyCalls {
         let limit_bytes = serving.listeners.get(self.listener).message_bytes_max();
         let mut when = Answer::Now;
         answer(&serving.failure, &name, limit_bytes, reply, |_| {
-            let count = self.park(ticket, frame)?;
-            when = Answer::Later { reply_bytes_max: (HEADER_BYTES + 8 * count).max(REFUSAL_BYTES_MAX) };
+            when = Answer::Later { reply_bytes_max: self.park(ticket, frame, limit_bytes)? };
             Ok(0)
         });
         self.name = name;
@@ -222,25 +272,20 @@ impl Executor for ProxyCalls {
         let (mut finished, mut reply, mut refusal) = (0, Vec::new(), Vec::new());
         let (serving, name) = (Arc::clone(&self.serving), self.name.clone());
         for batch in waiting {
-            let mut outcomes = Vec::with_capacity(batch.len());
+            let mut outcomes = Vec::with_capacity(batch.operations.len());
+            let mut old_values = OldValues::default();
             answer(&serving.failure, &name, usize::MAX, &mut refusal, |reply| {
                 ReplyWriter::new(reply);
-                self.execute(&batch, &mut outcomes).map(|()| 0)
+                self.execute(&batch, (&mut outcomes, &mut old_values)).map(|()| 0)
             });
             let is_refused = Reply::decode(&refusal).is_ok_and(|reply| reply.is_err());
-            let mut rest = &outcomes[..];
-            for (ticket, count) in &batch.calls {
+            let mut told = outcomes.iter().zip(old_values.iter());
+            for call in &batch.calls {
                 if is_refused {
-                    port.finish(*ticket, &refusal);
+                    port.finish(call.ticket, &refusal);
                 } else {
-                    let (own, later) = rest.split_at(*count);
-                    rest = later;
-                    let mut writer = ReplyWriter::new(&mut reply);
-                    for outcome in own {
-                        writer.push_outcome(SentOutcome { outcome: *outcome, is_hint_wrong: false });
-                    }
-                    writer.set(*count as u32, serving.clock.now().0);
-                    port.finish(*ticket, &reply);
+                    call.write_reply(told.by_ref().take(call.writes), serving.clock.now(), &mut reply);
+                    port.finish(call.ticket, &reply);
                 }
                 finished += 1;
             }

@@ -11,7 +11,7 @@ use farsight_client::{CatalogueError, Client, EngineKind, Table};
 use farsight_fabric::Listener;
 use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_node::{Failure, Listeners, Service, StartError};
-use farsight_protocol::{HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, TableId};
+use farsight_protocol::{ErrorCode, HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, ServerError, TableId};
 
 use crate::ProxyCalls;
 
@@ -124,6 +124,15 @@ impl Serving {
             percent: self.percent,
         };
         self.client.offer_proxy(&offer).map(drop)
+    }
+
+    /// A table for which it offers to write.
+    pub(crate) fn table(&self, table: TableId) -> Result<Arc<ServedTable>, ServerError> {
+        let unknown = || {
+            let text = format!("this compute node does not write in table {}", table.0);
+            ServerError::new(ErrorCode::UnknownTable, text)
+        };
+        self.tables().get(&table).cloned().ok_or_else(unknown)
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, BTreeMap<TableId, Arc<ServedTable>>> {

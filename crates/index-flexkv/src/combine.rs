@@ -71,7 +71,9 @@ impl FlexSession {
     /// its operand.
     pub(crate) fn combine<'w>(&self, writes: Writes<'_, Key<'w>>) -> Option<Combined<'w>> {
         let is_sound = |(key, operand)| self.operand(writes, key, operand).is_ok();
-        if !replaces_any_value(writes.operation) || !writes.iter().all(is_sound) || self.may_end_soon(writes)
+        if !replaces_any_value(writes.operation)
+            || !writes.iter().all(is_sound)
+            || self.may_end_soon(writes.iter().map(|(_, stored)| stored))
         {
             return None;
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Engine, EngineError, EnumeratedPage, Key, NoByteKeys, OldValues, Undecided, Writes,
-    gather,
+    Answers, Counters, Engine, EngineError, EnumeratedPage, Key, MixedWrites, NoByteKeys, OldValues,
+    Undecided, Writes, gather,
 };
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
@@ -140,9 +140,24 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
         self.session.counters()
     }
 
-    fn decide_until(&mut self, until: Deadline) -> bool {
+    fn write_for_others(
+        &mut self,
+        queues: &mut [Q],
+        until: Deadline,
+        writes: MixedWrites<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        let are_bytes = self.session.table.has_byte_keys();
+        if writes.keys.iter().any(|key| matches!(key, Key::Bytes(_)) != are_bytes) {
+            self.check_kind(!are_bytes)?;
+        }
         self.session.until.replace(Some(until));
-        true
+        let (known_before, old_before) = (outcomes.len(), old_values.len());
+        self.session.write_for_others(queues, writes, &mut self.done, old_values);
+        let gathered = gather(self.done.drain(..).map(or_refused), code_of, outcomes);
+        old_values.truncate(old_before + outcomes.len() - known_before);
+        gathered
     }
 
     fn enumerate(

@@ -21,7 +21,7 @@ use farsight_base::Line;
 use farsight_base::words::bytes_of;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::{HeldPair, Key, Writes};
+use farsight_index::HeldPair;
 use farsight_layout::Deadline;
 use farsight_layout::value_block::ValueBlock;
 use farsight_protocol::{ErrorCode, INTEGER_BYTES, ObjectMemory, Operand, ServerError, WriteOperation};
@@ -93,13 +93,6 @@ impl FlexSession {
         Ok(FoundPair { pair: is_there.then_some(HeldPair { version, value }), deadline })
     }
 
-    /// The value of the object of a key that was found, without its deadline.
-    pub(crate) fn value_in<'l>(&self, lines: &'l [Line]) -> &'l [u8] {
-        let stored = value_of(lines);
-        let deadline_bytes = self.table.values().deadline_bytes();
-        stored.get(deadline_bytes..).unwrap_or(stored)
-    }
-
     /// What is stored of a sum: it keeps the deadline of the pair that was there.
     pub(crate) fn stored_sum(
         &self,
@@ -115,17 +108,16 @@ impl FlexSession {
         [&deadline[..], &sum].concat()
     }
 
-    /// True if one of these writes may end so soon that another of its key comes behind that.
-    pub(crate) fn may_end_soon(&self, writes: Writes<'_, Key<'_>>) -> bool {
+    /// True if one of these stored values may end so soon that another write of its key comes behind that.
+    pub(crate) fn may_end_soon<'v>(&self, mut stored: impl Iterator<Item = &'v [u8]>) -> bool {
         if !self.has_deadlines() {
             return false;
         }
         let Ok(now_ms) = self.unix_ms() else { return true };
-        let is_past = |(_, stored): (Key<'_>, &[u8])| {
+        stored.any(|stored| {
             let deadline = Deadline::split(stored).map_or(Deadline::NEVER, |(deadline, _)| deadline);
             deadline.is_past(now_ms.saturating_add(BATCH_MS))
-        };
-        writes.iter().any(is_past)
+        })
     }
 
     /// The nodes' time of day.
@@ -175,7 +167,8 @@ impl FlexSession {
         };
         let version = block.version().to_le_bytes();
         let operand = Operand { argument: &version, value: &[] };
-        let write = Write { operation: WriteOperation::RemoveIf, key, operand, absorbed: 0, is_ending: true };
+        let (operation, then) = (WriteOperation::RemoveIf, &[][..]);
+        let write = Write { operation, key, operand, absorbed: 0, then, is_ending: true };
         match Box::pin(self.write(slot, write, &mut Vec::new())).await {
             // The background finds it again.
             Ok(_) | Err(FlexError::Contended { .. } | FlexError::Late { .. } | FlexError::Damaged { .. }) => {
@@ -191,6 +184,7 @@ mod tests {
     use std::sync::Arc;
 
     use farsight_base::LINE_BYTES;
+    use farsight_index::Writes;
     use farsight_layout::hash_index::{Candidate, ObjectPlace, ObjectRef, Sharing, SlotPlace};
     use farsight_layout::value_block::{RecordKind, push_record};
     use farsight_protocol::ValueKind;
@@ -220,7 +214,8 @@ mod tests {
         let session = session_of(1, ValueKind::blocks(100).expiring(0), &Arc::default());
         let write = |is_ending| {
             let operand = Operand { argument: &[], value: &[] };
-            Write { operation: WriteOperation::Update, key: 5.into(), operand, absorbed: 0, is_ending }
+            let (operation, then) = (WriteOperation::Update, &[][..]);
+            Write { operation, key: 5.into(), operand, absorbed: 0, then, is_ending }
         };
         let deadlines =
             [(NOW_MS - 1, true), (NOW_MS, true), (NOW_MS + 1, false), (u64::MAX, false), (0, false)];

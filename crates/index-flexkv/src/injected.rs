@@ -25,6 +25,10 @@ farsight_base::bugs! {
     FREED_BEFORE_REPLACED = "FreedBeforeReplaced";
     /// A write whose call to another compute node was lost is done again, one-sided.
     LOST_CALL_REPEATED = "LostCallRepeated";
+    /// A removal whose call to another compute node was lost is done again, one-sided.
+    LOST_REMOVAL_REPEATED = "LostRemovalRepeated";
+    /// In a row of writes, those behind a removal find the pair that it removed.
+    REMOVED_IN_ROW_HELD = "RemovedInRowHeld";
     /// Of the writes of one key in a batch, the first one is stored.
     FIRST_WRITE_STORED = "FirstWriteStored";
     /// An update counts as overtaken by a write that looked at the value.

@@ -7,7 +7,8 @@
 //! 1. Compare a free slot with its word, and swap it for the object's, *reserved*. Readers see no key there.
 //! 2. READ both buckets again: in the same batch, where a READ executes behind the atomics before it
 //!    ([`read_after_atomic`](farsight_fabric::Guarantees::read_after_atomic)). READ the objects of slots with
-//!    the key's fingerprint.
+//!    the key's fingerprint. A write that others wait for looks at the clock first: its slot was reserved in
+//!    time ([`crate::proxied`]).
 //! 3. A live slot has the key: give the own slot up, and begin the write anew. It finds the key.
 //! 4. Another slot is reserved for the key. At a lower place: give the own slot up, and begin anew later. At
 //!    a higher one, or if the other one stays: clear that slot, whose writer begins anew.
@@ -71,6 +72,11 @@ impl FlexSession {
         let Some((place, free)) = self.reserve_any(slot, (key, of), reserved, buckets, attempt).await? else {
             return Ok(false);
         };
+        // Or somebody may have written the key before it was reserved, and removed it.
+        if self.is_late() {
+            self.swap_head(slot, (key, of), place, (reserved, free)).await?;
+            return Err(FlexError::Late { key: key.into() });
+        }
         for _ in 0..ROUNDS_MAX {
             match self.rival(slot, (key, of), buckets, (place, reserved), attempt).await? {
                 Rival::None => {

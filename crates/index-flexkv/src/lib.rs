@@ -43,6 +43,7 @@ mod engine;
 mod enumerate;
 mod error;
 mod expiry;
+mod for_others;
 mod get;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;
@@ -54,6 +55,7 @@ mod proxied;
 mod recall;
 mod remove;
 mod replace;
+mod row;
 mod session;
 mod settle;
 mod split;

@@ -10,13 +10,18 @@
 //! session like this one: it swaps a slot that it has compared with the word that it knows. It may have lost
 //! its lease, or have been stopped for an hour.
 //!
-//! The second invariant needs a time. A call says until when the other compute node may find out which word
-//! it replaces ([`FlexSession::is_late`]). No caller gives up before that. So the word stood in the slot
-//! before the caller gave up, and words do not recur: the swap fails if anybody has written since.
+//! The second invariant needs a time. A call says until when the other compute node may find out what it
+//! changes ([`FlexSession::is_late`]). No caller gives up before that. Words do not recur, so:
+//! - *a replacement or a removal* swaps a word that stood in the slot before the caller gave up. The swap
+//!   fails if anybody has replaced or removed the pair since;
+//! - *an insert* swaps the word by which it has reserved its slot, and that stood there before the caller
+//!   gave up. Whoever inserts the key afterwards finds it reserved, and clears it or gives way. Whoever
+//!   removes the key afterwards clears it. So does a split. The swap fails then, and the insert begins anew,
+//!   too late.
 //!
-//! Replacements alone go there, of keys that are present. Another compute node has those of many clients at a
-//! time, and [combines](crate::combine) those of one key. A key that it finds absent is the caller's to
-//! insert.
+//! All writes go there, one call a kind and compute node. That one has those of many clients at a time, and
+//! executes those of one key together ([`crate::for_others`]). A value before that no message carries keeps a
+//! write one-sided.
 
 use farsight_base::Epoch;
 use farsight_base::clock::MonotonicNs;
@@ -24,14 +29,14 @@ use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::{Key, OldValues, Writes};
 use farsight_layout::hash_index::KeyHash;
 use farsight_protocol::{
-    ErrorCode, OPERATIONS_MAX, REPLACE_BYTES, ReplaceEntries, ReplaceEntry, Reply, Request, TableId,
-    WriteOperation, WriteOutcome,
+    DELEGATE_BYTES, DecodeError, DelegatedEntries, DelegatedEntry, ErrorCode, HEADER_BYTES, INTEGER_BYTES,
+    OPERATIONS_MAX, Reply, ReplyWriter, Request, TableId, WriteOperation, WriteOutcome,
 };
 
 #[cfg(injected)]
 use crate::injected;
-use crate::session::Written;
-use crate::write::replaces_any_value;
+use crate::row::Told;
+use crate::session::{Done, Written};
 use crate::{FlexError, FlexSession};
 
 /// Why a compute node that writes for others did not answer.
@@ -90,11 +95,6 @@ pub trait ProxyCalls: Send {
 }
 
 impl FlexSession {
-    /// Who may execute this batch in place of this session.
-    pub(crate) fn proxies_of(&self, writes: Writes<'_, Key<'_>>) -> Option<&dyn ProxyCalls> {
-        self.proxies.as_deref().filter(|_| replaces_any_value(writes.operation))
-    }
-
     /// Executes a batch of which other compute nodes write a part. False if they write none of it: then
     /// nothing was done.
     pub(crate) fn write_proxied<Q: QueuePair>(
@@ -102,7 +102,7 @@ impl FlexSession {
         queues: &mut [Q],
         proxies: &dyn ProxyCalls,
         writes: Writes<'_, Key<'_>>,
-        outcomes: &mut Vec<Written>,
+        (outcomes, old_values): (&mut Vec<Written>, &mut OldValues),
     ) -> bool {
         let proxy_of = |(key, operand): (Key<'_>, &[u8])| {
             let proxy = proxies.proxy_of(KeyHash::of(key.as_bytes()).partition())?;
@@ -116,26 +116,35 @@ impl FlexSession {
         }
         asked.sort_unstable();
         asked.dedup();
-        let mut done: Vec<Option<Written>> = Vec::new();
-        done.resize_with(writes.keys.len(), || None);
+        let mut done: Vec<Done> = Vec::new();
+        done.resize_with(writes.keys.len(), Done::default);
         let of_proxy = |proxy| {
             let indexes = (0..by_write.len()).filter(|index| by_write[*index] == Some(proxy));
             Part { proxy, left: indexes.collect(), sent: 0 }
         };
-        ask_proxies(proxies, writes, asked.into_iter().map(of_proxy).collect(), &mut done);
+        let parts = asked.into_iter().map(of_proxy).collect();
+        ask_proxies((proxies, self.old_bytes_max(writes.operation)), writes, parts, &mut done);
         self.write_left(queues, writes, &mut done);
-        outcomes.extend(done.into_iter().map(|written| written.expect("each is done by somebody")));
+        for (written, old) in done {
+            outcomes.push(written.expect("each is done by somebody"));
+            if writes.operation.returns_value() {
+                old_values.push(&old);
+            }
+        }
         true
     }
 
+    /// Bytes of a value before at most, of an operation that returns that.
+    fn old_bytes_max(&self, operation: WriteOperation) -> Option<usize> {
+        match operation {
+            WriteOperation::FetchAdd => Some(INTEGER_BYTES),
+            operation => operation.returns_value().then(|| self.table.values().bytes_max()),
+        }
+    }
+
     /// Executes one-sided what is not done.
-    fn write_left<Q: QueuePair>(
-        &self,
-        queues: &mut [Q],
-        writes: Writes<'_, Key<'_>>,
-        done: &mut [Option<Written>],
-    ) {
-        let left: Vec<usize> = (0..done.len()).filter(|index| done[*index].is_none()).collect();
+    fn write_left<Q: QueuePair>(&self, queues: &mut [Q], writes: Writes<'_, Key<'_>>, done: &mut [Done]) {
+        let left: Vec<usize> = (0..done.len()).filter(|index| done[*index].0.is_none()).collect();
         if left.is_empty() {
             return;
         }
@@ -148,11 +157,10 @@ impl FlexSession {
         });
         let keys: Vec<Key<'_>> = keys.collect();
         let writes = Writes { operation: writes.operation, keys: &keys, values: &values, bounds: &bounds };
-        let mut written = Vec::with_capacity(left.len());
-        // Operations that replace any value return none.
-        self.write_here(queues, writes, &mut written, &mut OldValues::default());
-        for (index, written) in left.into_iter().zip(written) {
-            done[index] = Some(written);
+        let (mut written, mut old) = (Vec::with_capacity(left.len()), OldValues::default());
+        self.write_here(queues, writes, &mut written, &mut old);
+        for (number, (index, written)) in left.into_iter().zip(written).enumerate() {
+            done[index] = (Some(written), old.get(number).unwrap_or_default().to_vec());
         }
     }
 }
@@ -169,15 +177,15 @@ struct Part {
 /// Has other compute nodes execute their parts, in as many calls as those need. The calls to all of them are
 /// under way together. What they did not execute stays open.
 fn ask_proxies(
-    proxies: &dyn ProxyCalls,
+    (proxies, old_bytes_max): (&dyn ProxyCalls, Option<usize>),
     writes: Writes<'_, Key<'_>>,
     mut parts: Vec<Part>,
-    done: &mut [Option<Written>],
+    done: &mut [Done],
 ) {
     let (mut frame, mut reply) = (Vec::new(), Vec::new());
     // Each round sends at least a write of each part, or lets go of it.
     while !parts.is_empty() {
-        let begin = |part: &mut Part| part.send(proxies, writes, &mut frame);
+        let begin = |part: &mut Part| part.send((proxies, old_bytes_max), writes, &mut frame);
         let under_way: Vec<Result<(), ProxyFailure>> = parts.iter_mut().map(begin).collect();
         let mut under_way = under_way.into_iter();
         parts.retain_mut(|part| {
@@ -191,21 +199,24 @@ impl Part {
     /// Sends the first writes that are left, as many as a message carries.
     fn send(
         &mut self,
-        proxies: &dyn ProxyCalls,
+        (proxies, old_bytes_max): (&dyn ProxyCalls, Option<usize>),
         writes: Writes<'_, Key<'_>>,
         frame: &mut Vec<u8>,
     ) -> Result<(), ProxyFailure> {
-        let (by_index, mut room_bytes) = (writes.by_index(), proxies.message_bytes_max() - REPLACE_BYTES);
+        let (by_index, mut room_bytes) = (writes.by_index(), proxies.message_bytes_max() - DELEGATE_BYTES);
+        let answers_max = old_bytes_max.map_or(OPERATIONS_MAX, |bytes| {
+            (proxies.message_bytes_max() - HEADER_BYTES) / ReplyWriter::exchanged_value_bytes(bytes)
+        });
         let fits = |index: &&usize| {
             let (key, value) = by_index(**index);
-            let bytes = ReplaceEntries::entry_bytes(key.as_bytes().len(), value.len());
+            let bytes = DelegatedEntries::entry_bytes(key.as_bytes().len(), value.len());
             let fits = bytes <= room_bytes;
             room_bytes = room_bytes.saturating_sub(bytes);
             fits
         };
-        self.sent = self.left.iter().take(OPERATIONS_MAX).take_while(fits).count();
+        self.sent = self.left.iter().take(OPERATIONS_MAX.min(answers_max)).take_while(fits).count();
         if self.sent == 0 {
-            // No message carries it.
+            // No message carries it, or the answer.
             return Ok(());
         }
         let until = proxies.until(self.proxy)?;
@@ -220,28 +231,33 @@ impl Part {
         sent: Result<(), ProxyFailure>,
         reply: &mut Vec<u8>,
         writes: Writes<'_, Key<'_>>,
-        done: &mut [Option<Written>],
+        done: &mut [Done],
     ) -> bool {
         if self.sent == 0 && sent.is_ok() {
             return false;
         }
         let now: Vec<usize> = self.left.drain(..self.sent).collect();
         let answered = sent.and_then(|()| proxies.receive(self.proxy, reply));
-        match answered.and_then(|()| outcomes_of(reply, now.len(), &proxies.name(self.proxy))) {
+        let name = proxies.name(self.proxy);
+        match answered.and_then(|()| outcomes_of(reply, (writes.operation, now.len()), &name)) {
             Ok(outcomes) => {
-                for (index, outcome) in now.iter().zip(outcomes) {
-                    done[*index] = is_final(writes.operation, outcome).then_some(Ok(outcome));
+                for (index, (outcome, old)) in now.iter().zip(outcomes) {
+                    done[*index] = (is_final(outcome).then_some(Ok(outcome)), old);
                 }
                 // What follows may be of the same keys, and must not come first.
-                return now.iter().all(|index| done[*index].is_some());
+                return now.iter().all(|index| done[*index].0.is_some());
             }
             Err(ProxyFailure::Unsent) => {}
             #[cfg(injected)]
             Err(ProxyFailure::Unknown(_)) if injected::LOST_CALL_REPEATED.is_injected() => {}
+            #[cfg(injected)]
+            Err(ProxyFailure::Unknown(_))
+                if writes.operation == WriteOperation::Remove
+                    && injected::LOST_REMOVAL_REPEATED.is_injected() => {}
             Err(ProxyFailure::Unknown(source)) => {
                 for index in now {
                     let key = writes.keys[index].into();
-                    done[index] = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
+                    done[index].0 = Some(Err(FlexError::Indeterminate { key, source: source.clone() }));
                 }
             }
         }
@@ -257,31 +273,43 @@ fn encode(
     frame: &mut Vec<u8>,
 ) {
     let by_index = writes.by_index();
-    Request::begin_replace(frame, table, until, indexes.len());
+    Request::begin_delegate(frame, table, until, writes.operation, indexes.len());
     for index in indexes {
-        let (key, value) = by_index(*index);
-        ReplaceEntries::push(frame, ReplaceEntry { key: key.as_bytes(), value });
+        let (key, operand) = by_index(*index);
+        DelegatedEntries::push(frame, DelegatedEntry { key: key.as_bytes(), operand });
     }
 }
 
 /// False of a write that changed nothing there, and has still to be executed.
-fn is_final(operation: WriteOperation, outcome: WriteOutcome) -> bool {
-    match outcome {
-        WriteOutcome::Absent => operation == WriteOperation::Update,
-        WriteOutcome::Failed(_) => false,
-        _ => true,
-    }
+fn is_final(outcome: WriteOutcome) -> bool {
+    !matches!(outcome, WriteOutcome::Failed(_))
 }
 
-/// What a reply says became of so many writes. A refusal says that none of them was executed.
-fn outcomes_of(reply: &[u8], count: usize, from: &str) -> Result<Vec<WriteOutcome>, ProxyFailure> {
+/// What a reply says became of so many writes, with the values before where the operation returns them. A
+/// refusal says that none of them was executed.
+fn outcomes_of(
+    reply: &[u8],
+    (operation, count): (WriteOperation, usize),
+    from: &str,
+) -> Result<Vec<Told>, ProxyFailure> {
     let unknown =
         |reason: String| ProxyFailure::Unknown(FabricError::Disconnected { peer: from.to_owned(), reason });
-    let reply = match Reply::decode(reply).map_err(|error| unknown(error.to_string()))? {
+    let undecoded = |error: DecodeError| unknown(error.to_string());
+    let reply = match Reply::decode(reply).map_err(undecoded)? {
         Ok(reply) => reply,
         Err(error) if error.code == ErrorCode::Bug => return Err(unknown(error.text)),
         Err(_) => return Err(ProxyFailure::Unsent),
     };
-    let outcomes = reply.outcomes(count).map_err(|error| unknown(error.to_string()))?;
-    outcomes.map(|sent| sent.map(|sent| sent.outcome).map_err(|error| unknown(error.to_string()))).collect()
+    if !operation.returns_value() {
+        let outcomes = reply.outcomes(count).map_err(undecoded)?;
+        let told = outcomes.map(|sent| sent.map(|sent| (sent.outcome, Vec::new())));
+        return told.collect::<Result<_, _>>().map_err(undecoded);
+    }
+    let told = reply.exchanged_values(count).map_err(undecoded)?;
+    let told = told.map(|told| told.map(|(sent, old)| (sent.outcome, old.to_vec())));
+    let told: Vec<Told> = told.collect::<Result<_, _>>().map_err(undecoded)?;
+    if told.len() == count {
+        return Ok(told);
+    }
+    Err(unknown(format!("{} outcomes for {count} writes", told.len())))
 }

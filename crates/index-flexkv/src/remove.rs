@@ -22,7 +22,6 @@ use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
 use farsight_index::Key;
 use farsight_layout::hash_index::{Candidate, HashSlot, SlotPlace};
-use farsight_protocol::WriteOutcome;
 
 use crate::chain::SWAP_VERB;
 #[cfg(injected)]
@@ -32,23 +31,23 @@ use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
 impl FlexSession {
-    /// Removes a pair that was found. `None` if the write has to begin anew.
+    /// Removes a pair that was found. False if the write has to begin anew.
     pub(crate) async fn remove<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         of: (Key<'_>, KeyLines),
         buckets: &mut Buckets,
         (found, version): (Candidate, u64),
-    ) -> Result<Option<WriteOutcome>, FlexError> {
+    ) -> Result<bool, FlexError> {
         let expected = found.live();
         self.note_removed(slot, of, buckets, (found.place, version)).await?;
         self.clear_reserved(slot, of, buckets).await?;
         if !self.change(slot, of, found.place, (expected, expected.emptied())).await? {
-            return Ok(None);
+            return Ok(false);
         }
         self.forget(of.1, expected);
         self.note_freed(of.1.shard, found.object.place);
-        Ok(Some(WriteOutcome::Removed(version)))
+        Ok(true)
     }
 
     /// Makes the group's overflow say that a pair of this version was removed, and READs the buckets behind

@@ -11,7 +11,7 @@ use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::{Counters, Kept, Key, OldValues, Writes, distinct};
 use farsight_layout::hash_index::{Candidate, KeyHash};
-use farsight_protocol::{Operand, ValueKind, WriteOutcome};
+use farsight_protocol::{Operand, ValueKind, WriteOperation, WriteOutcome};
 
 use crate::addresses::HeldAddresses;
 use crate::get::StagedGet;
@@ -56,12 +56,17 @@ impl Drop for FlexSession {
 /// What operations work in, kept from one to the next.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    lane: RefCell<PinnedMemory>,
+    pub(crate) lane: RefCell<PinnedMemory>,
     pub(crate) objects: Kept<Vec<Line>>,
     pub(crate) candidates: Kept<Vec<Candidate>>,
     pub(crate) staged: Kept<Vec<StagedGet>>,
     pub(crate) rest: Kept<Vec<usize>>,
     keys: Kept<Vec<(u64, usize)>>,
+}
+
+/// How many of so many writes run side by side.
+pub(crate) fn writes_side_by_side<Q: QueuePair>(writes: usize) -> usize {
+    (Q::SLOTS / VERBS_A_WRITE).min(WRITES_MAX).min(writes)
 }
 
 /// How many others the write of this number stands for, by a list that has all or none.
@@ -70,7 +75,7 @@ pub(crate) fn absorbed_by(absorbed: &[u64], index: usize) -> u64 {
 }
 
 /// True if a write took effect, or nobody knows.
-fn has_changed(written: &Written) -> bool {
+pub(crate) fn has_changed(written: &Written) -> bool {
     use WriteOutcome::{Inserted, Removed, Replaced};
     match written {
         Ok(outcome) => matches!(outcome, Inserted(_) | Replaced(_) | Removed(_)),
@@ -134,9 +139,9 @@ impl FlexSession {
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
         let first = outcomes.len();
-        let proxies = self.proxies_of(writes).and_then(|proxies| Some((proxies, proxies.refresh()?)));
-        let is_done =
-            proxies.is_some_and(|(proxies, _)| self.write_proxied(queues, proxies, writes, outcomes));
+        let proxies = self.proxies.as_deref().and_then(|proxies| Some((proxies, proxies.refresh()?)));
+        let is_done = proxies
+            .is_some_and(|(proxies, _)| self.write_proxied(queues, proxies, writes, (outcomes, old_values)));
         if !is_done {
             self.write_here(queues, writes, outcomes, old_values);
         }
@@ -162,10 +167,7 @@ impl FlexSession {
         outcomes: &mut Vec<Written>,
         old_values: &mut OldValues,
     ) {
-        self.addresses.borrow_mut().refresh();
-        let begun = self.settle_wanted(queues).and_then(|()| self.end_pairs(queues));
-        let begun = begun.and_then(|()| self.believed_until(queues[0].now()));
-        let until = match begun {
+        let until = match self.begin_writes(queues) {
             Ok(until) => until,
             Err(error) => {
                 let error = Arc::new(error);
@@ -184,6 +186,17 @@ impl FlexSession {
             let left = outcomes[first..].iter_mut().filter(|done| !has_changed(done));
             left.for_each(|done| *done = Err(FlexError::of_all(&error)));
         }
+    }
+
+    /// What comes before each batch of writes. Until when is believed what those read.
+    pub(crate) fn begin_writes<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+    ) -> Result<Option<MonotonicNs>, FlexError> {
+        self.addresses.borrow_mut().refresh();
+        self.settle_wanted(queues)?;
+        self.end_pairs(queues)?;
+        self.believed_until(queues[0].now())
     }
 
     /// Until when this session believes what it reads from `now` on; `None` without replicas.
@@ -286,7 +299,7 @@ impl FlexSession {
         if rest.is_empty() {
             return Ok(());
         }
-        let width = (Q::SLOTS / VERBS_A_WRITE).min(WRITES_MAX).min(rest.len());
+        let width = writes_side_by_side::<Q>(rest.len());
         PoolLane::new(queues).run(
             &mut self.buffers.lane.borrow_mut(),
             width,
@@ -297,7 +310,8 @@ impl FlexSession {
                     Ok(operand) => {
                         let absorbed = absorbed_by(absorbed, index);
                         let operation = writes.operation;
-                        let write = Write { operation, key, operand, absorbed, is_ending: false };
+                        let (then, is_ending) = (&[][..], false);
+                        let write = Write { operation, key, operand, absorbed, then, is_ending };
                         self.write(&slot, write, &mut old).await
                     }
                     Err(error) => Err(error),
@@ -307,21 +321,31 @@ impl FlexSession {
         )
     }
 
-    /// An operand's parts.
+    /// An operand's parts, in a batch of one kind.
     pub(crate) fn operand<'w>(
         &self,
         writes: Writes<'_, Key<'_>>,
         key: Key<'_>,
         operand: &'w [u8],
     ) -> Result<Operand<'w>, FlexError> {
+        self.operand_of(writes.operation, key, operand)
+    }
+
+    /// An operand's parts.
+    pub(crate) fn operand_of<'w>(
+        &self,
+        operation: WriteOperation,
+        key: Key<'_>,
+        operand: &'w [u8],
+    ) -> Result<Operand<'w>, FlexError> {
         let (max_bytes, deadline_bytes) = (self.value_bytes_max(key), self.table.values().deadline_bytes());
         let parts = match self.fixed_bytes() {
-            Some(bytes) if operand.len() != writes.operation.operand_bytes(bytes) => None,
-            Some(_) => Some(Operand::of_one_size(writes.operation, operand)),
-            None => Operand::of_any_length(writes.operation, operand),
+            Some(bytes) if operand.len() != operation.operand_bytes(bytes) => None,
+            Some(_) => Some(Operand::of_one_size(operation, operand)),
+            None => Operand::of_any_length(operation, operand),
         };
         let refused = FlexError::Operand { key: key.into(), got_bytes: operand.len(), max_bytes };
-        let least_bytes = if writes.operation.has_value() { deadline_bytes } else { 0 };
+        let least_bytes = if operation.has_value() { deadline_bytes } else { 0 };
         let is_one =
             |parts: &Operand<'_>| (least_bytes..=max_bytes + deadline_bytes).contains(&parts.value.len());
         parts.filter(is_one).ok_or(refused)

@@ -7,7 +7,7 @@
 use farsight_base::Line;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
-use farsight_index::{Decision, HeldPair, Key, NewValue, Undecided, decide_parts};
+use farsight_index::{HeldPair, Key, NewValue, Undecided};
 use farsight_layout::hash_index::HashSlot;
 use farsight_protocol::{INTEGER_BYTES, Operand, WriteOperation, WriteOutcome};
 
@@ -17,6 +17,7 @@ use crate::injected;
 use crate::look::{ATTEMPTS_MAX, Buckets, Found, Looked, post_buckets};
 use crate::object::NewObject;
 use crate::overtaken::Watch;
+use crate::row::{Becomes, Row, Step, Told};
 use crate::table::KeyLines;
 use crate::{FlexError, FlexSession};
 
@@ -26,15 +27,18 @@ pub(crate) struct Write<'w> {
     pub(crate) operation: WriteOperation,
     pub(crate) key: Key<'w>,
     pub(crate) operand: Operand<'w>,
-    /// Writes of the key for which it stands, too.
+    /// Writes of the key for which it stands, too, or that wait behind it.
     pub(crate) absorbed: u64,
+    /// Writes of the key that wait behind it ([`crate::row`]).
+    pub(crate) then: &'w [Step<'w>],
     /// It removes a pair that has ended; one that has not is absent to it.
     pub(crate) is_ending: bool,
 }
 
 /// What an attempt came to.
-enum Attempt {
-    Done(WriteOutcome),
+enum Attempt<'w> {
+    /// With this version.
+    Done(Row<'w>, u64),
     Again,
 }
 
@@ -46,15 +50,27 @@ impl FlexSession {
         write: Write<'_>,
         old: &mut Vec<u8>,
     ) -> Result<WriteOutcome, FlexError> {
+        self.write_row(slot, write, old, &mut Vec::new()).await
+    }
+
+    /// The same of a write behind which others wait. What became of those that its effect is of, too, is
+    /// appended to `others`.
+    pub(crate) async fn write_row<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        write: Write<'_>,
+        old: &mut Vec<u8>,
+        others: &mut Vec<Told>,
+    ) -> Result<WriteOutcome, FlexError> {
         let of = self.table.lines_of(write.key);
         let mut object = NewObject::absorbing(write.absorbed);
-        let mut outcome = self.attempts(slot, (write, of), &mut object, old).await;
+        let mut outcome = self.attempts(slot, (write, of), &mut object, (old, others)).await;
         if self.has_deadlines() && !write.is_ending {
             for _ in 1..ROOM_ATTEMPTS {
                 if !is_without_room(&outcome) || !self.end_some(slot).await? {
                     break;
                 }
-                outcome = self.attempts(slot, (write, of), &mut object, old).await;
+                outcome = self.attempts(slot, (write, of), &mut object, (old, others)).await;
             }
         }
         match &outcome {
@@ -69,16 +85,16 @@ impl FlexSession {
         slot: &PoolSlot<'_, '_, Q>,
         (write, of): (Write<'_>, KeyLines),
         object: &mut NewObject,
-        old: &mut Vec<u8>,
+        (old, others): (&mut Vec<u8>, &mut Vec<Told>),
     ) -> Result<WriteOutcome, FlexError> {
         let (key, mut of) = (write.key, of);
         let known = self.known_address(of);
         // A put of a key that nobody remembers may insert it.
-        let is_blind = self.is_blind(write.operation);
+        let is_blind = write.then.is_empty() && self.is_blind(write.operation);
         object.has_looked = !is_blind || write.operation == WriteOperation::Put && known.is_none();
-        if stores_its_value(write.operation) {
+        if let Some(value) = write.likely_value() {
             let last = known.map_or(0, |address| address.version);
-            self.prepare(slot.now(), object, of.shard, (key, write.operand.value), last)?;
+            self.prepare(slot.now(), object, of.shard, (key, value), last)?;
         }
         if self.is_late() {
             return Err(FlexError::Late { key: key.into() });
@@ -91,7 +107,7 @@ impl FlexSession {
         let (mut buckets, mut lines) = (Buckets::default(), self.object_buffer());
         let mut recalled = match known {
             // What is blind has tried the address already.
-            Some(_) if needs_no_bucket(write.operation) && !is_blind => {
+            Some(_) if write.are_all(needs_no_bucket) && !is_blind => {
                 self.recall(slot, (key, of), object, &mut lines).await?
             }
             _ => None,
@@ -119,10 +135,9 @@ impl FlexSession {
                     }
                     let found = (looked, &lines[..]);
                     let done = self.act(slot, (write, of), found, &mut buckets, object, attempt).await?;
-                    if let Attempt::Done(outcome) = done {
-                        if write.operation.returns_value() && matches!(outcome, WriteOutcome::Replaced(_)) {
-                            old.extend_from_slice(self.value_in(&lines));
-                        }
+                    if let Attempt::Done(row, version) = done {
+                        let (outcome, value) = row.tell(version, others);
+                        *old = value;
                         return Ok(outcome);
                     }
                     self.count(|counters| counters.retries += 1);
@@ -155,29 +170,32 @@ impl FlexSession {
     }
 
     /// Decides by what was found, and does that.
-    async fn act<Q: QueuePair>(
+    async fn act<'w, Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        (write, of): (Write<'_>, KeyLines),
+        (write, of): (Write<'w>, KeyLines),
         (looked, lines): (Looked, &[Line]),
         buckets: &mut Buckets,
         object: &mut NewObject,
         attempt: u32,
-    ) -> Result<Attempt, FlexError> {
+    ) -> Result<Attempt<'w>, FlexError> {
         let key = write.key;
         let held = self.held(&write, looked, lines)?;
         check_integer(&write, held.pair)?;
-        let decision = match decide_parts(write.operation, write.operand, held.pair) {
-            Decision::Leave(outcome) => return Ok(Attempt::Done(outcome)),
-            decision => decision,
-        };
+        let row = Row::decide(&write, held.pair);
+        if matches!(row.becomes(), Becomes::Same) {
+            return Ok(Attempt::Done(row, 0));
+        }
         let Some(looked) = self.close(slot, (key, of), looked).await? else { return Ok(Attempt::Again) };
-        let Decision::Store(value) = decision else {
+        if self.is_late() {
+            return Err(FlexError::Late { key: key.into() });
+        }
+        let Becomes::Value(value) = row.becomes() else {
             let Looked::Present { found, version } = looked else {
                 unreachable!("a key that is absent is not removed")
             };
-            let removed = self.remove(slot, (key, of), buckets, (found, version)).await?;
-            return Ok(removed.map_or(Attempt::Again, Attempt::Done));
+            let is_done = self.remove(slot, (key, of), buckets, (found, version)).await?;
+            return Ok(if is_done { Attempt::Done(row, version) } else { Attempt::Again });
         };
         let last = match looked {
             Looked::Absent => buckets.removed_version(of),
@@ -190,14 +208,8 @@ impl FlexSession {
         };
         let value = if let NewValue::Given(value) = value { value } else { &sum[..] };
         self.ready(slot, (key, of), object, value, last).await?;
-        if self.is_late() {
-            return Err(FlexError::Late { key: key.into() });
-        }
-        let (is_done, outcome, freed) = match looked {
-            Looked::Absent => {
-                let inserted = self.insert(slot, (key, of), (buckets, object), value, attempt).await?;
-                (inserted, WriteOutcome::Inserted(object.version), None)
-            }
+        let (is_done, freed) = match looked {
+            Looked::Absent => (self.insert(slot, (key, of), (buckets, object), value, attempt).await?, None),
             Looked::Present { found, .. } => {
                 let new = HashSlot::live(object.reference(key.as_bytes()));
                 let expected = found.live();
@@ -209,19 +221,15 @@ impl FlexSession {
                 if replaced {
                     self.remember(of, found.place, new, object.version);
                 }
-                // A pair that has ended was absent.
-                let outcome = match held.pair {
-                    Some(_) => WriteOutcome::Replaced(object.version),
-                    None => WriteOutcome::Inserted(object.version),
-                };
-                (replaced, outcome, Some(found.object.place))
+                (replaced, Some(found.object.place))
             }
         };
         if !is_done {
             return Ok(Attempt::Again);
         }
+        let version = object.version;
         self.publish(of.shard, object, freed);
-        Ok(Attempt::Done(outcome))
+        Ok(Attempt::Done(row, version))
     }
 
     /// Makes sure that the object stands in its memory, with this value and a version above `last`.
@@ -244,7 +252,7 @@ impl FlexSession {
 }
 
 /// True if the value that a write stores is known before the key is looked up, and mostly stored.
-fn stores_its_value(operation: WriteOperation) -> bool {
+pub(crate) fn stores_its_value(operation: WriteOperation) -> bool {
     use WriteOperation::{Insert, Put, Swap, Update};
     matches!(operation, Insert | Put | Swap | Update)
 }

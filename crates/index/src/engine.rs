@@ -12,7 +12,7 @@ use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
-use crate::{Answers, Counters, EnumeratedPage, OldValues, Pairs, Unfinished};
+use crate::{Answers, Counters, EnumeratedPage, Key, OldValues, Pairs, Unfinished};
 
 /// Who searches the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,10 +103,21 @@ pub trait Engine<Q: QueuePair>: Send {
     /// What this session did besides the fabric's verbs.
     fn counters(&self) -> Counters;
 
-    /// From now on fails each write that has not found out by then what it changes, and changes nothing.
-    /// False if this engine does not.
-    fn decide_until(&mut self, _until: Deadline) -> bool {
-        false
+    /// Executes writes of any kinds for other compute nodes, those of one key in their order. It appends what
+    /// became of each to `outcomes`, and to `old_values` the value before, if its operation returns that. A
+    /// write that has not found out by `until` what it changes fails, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::write`]; [`NoWritesForOthers`] of an engine that has none.
+    fn write_for_others(
+        &mut self,
+        _queues: &mut [Q],
+        _until: Deadline,
+        _writes: MixedWrites<'_>,
+        _outcomes: &mut Vec<WriteOutcome>,
+        _old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        Err(EngineError::Engine(Arc::new(NoWritesForOthers)))
     }
 
     /// Replaces what `page` holds by the pairs at this place of an [enumeration](crate::Enumeration). Only
@@ -123,6 +134,11 @@ pub trait Engine<Q: QueuePair>: Send {
         Err(EngineError::Engine(Arc::new(NoEnumeration)))
     }
 }
+
+/// Writes for other compute nodes, of an engine that has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("compute nodes write for others in tables of FlexKV alone")]
+pub struct NoWritesForOthers;
 
 /// An enumeration of an engine that has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -239,6 +255,30 @@ impl<'a, K: Copy> Writes<'a, K> {
         let bytes = self.values.len() / self.keys.len().max(1);
         assert_eq!(bytes * self.keys.len(), self.values.len(), "values of one size");
         bytes
+    }
+}
+
+/// Writes of any kinds, in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct MixedWrites<'a> {
+    /// What is done with each key.
+    pub operations: &'a [WriteOperation],
+    /// The keys.
+    pub keys: &'a [Key<'a>],
+    /// Their operands, one behind the other ([`Operand`](farsight_protocol::Operand)).
+    pub operands: &'a [u8],
+    /// Where each of those begins, and behind that where the last ends.
+    pub bounds: &'a [usize],
+}
+
+impl<'a> MixedWrites<'a> {
+    /// The operand of the write with this number.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn operand(self, index: usize) -> &'a [u8] {
+        &self.operands[self.bounds[index]..self.bounds[index + 1]]
     }
 }
 

@@ -75,8 +75,8 @@ impl Calls {
             Request::Control(body) => {
                 return Ok((0, self.control_now_or_later((client, ticket), body, answer)?));
             }
-            Request::Replace { .. } => {
-                let text = "this is a memory node: compute nodes that serve replace values for others";
+            Request::Delegate { .. } => {
+                let text = "this is a memory node: compute nodes that serve write for others";
                 return Err(ServerError::new(ErrorCode::BadRequest, text));
             }
             Request::Get { table, .. }

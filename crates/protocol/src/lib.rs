@@ -15,6 +15,7 @@
 mod call_id;
 mod catalogue;
 mod control;
+mod delegated_entries;
 mod direction;
 mod engine;
 mod error;
@@ -27,7 +28,6 @@ mod pool_map;
 mod proxies;
 mod proxy_pace;
 mod recalls;
-mod replace_entries;
 mod reply;
 mod request;
 mod staged;
@@ -42,6 +42,7 @@ pub use catalogue::{
     VALUE_TYPE_BYTES_MAX, ValueKind, check_table_name,
 };
 pub use control::ControlRequest;
+pub use delegated_entries::{DelegatedEntries, DelegatedEntry};
 pub use direction::Direction;
 pub use engine::{ENGINE_NAME_BYTES_MAX, TableEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
@@ -56,11 +57,10 @@ pub use pool_map::{ADDRESS_BYTES_MAX, NODE_ADDRESSES_MAX, POOL_ADDRESSES_BYTES_M
 pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
 pub use proxy_pace::ProxyPace;
 pub use recalls::{RECALLS_MAX, Recalled, Recalls};
-pub use replace_entries::{ReplaceEntries, ReplaceEntry};
 pub use reply::{
     ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
 };
-pub use request::{REPLACE_BYTES, Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
+pub use request::{DELEGATE_BYTES, Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use staged::{PIECE_HEAD_BYTES, StagedWrite, ValuePiece};
 pub use stats::{
     BlockSpaceStats, DataStats, HashIndexStats, ListenerStats, MemoryStats, ModelStats, NodeStats, PartStats,

@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 
 use crate::wire::{Words, put, put_padded};
 use crate::{
-    ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX,
-    ReplaceEntries, StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
+    ControlRequest, DecodeError, DelegatedEntries, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
+    OPERATIONS_MAX, StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
 };
 
-/// Bytes of a replacement before its entries.
-pub const REPLACE_BYTES: usize = HEADER_BYTES + 8;
+/// Bytes of a delegated write before its entries.
+pub const DELEGATE_BYTES: usize = HEADER_BYTES + 8;
 
 const CONTROL: u8 = 1;
 const GET: u8 = 2;
@@ -31,7 +31,7 @@ pub(crate) const FETCH_VALUE: u8 = 21;
 pub(crate) const LET_GO: u8 = 22;
 const LOAD_VALUES: u8 = 23;
 pub(crate) const LOAD_LONG: u8 = 24;
-const REPLACE: u8 = 25;
+const DELEGATE: u8 = 25;
 pub(crate) const IDENTIFIED: u8 = 26;
 
 /// Bytes of a value in a frame: rounded up to whole words.
@@ -102,19 +102,22 @@ pub enum Request<'a> {
         /// The generation wanted; zero: the newest.
         generation: u64,
     },
-    /// To a compute node that writes for others: replaces the values of keys that are present, whatever they
-    /// are, in order. `until` is the last time, by the clock that its replies tell, at which it may still
-    /// find out what it replaces; of a request without entries it is zero. The reply: an outcome an entry, as
-    /// of an update. `argument` is the time there.
-    Replace {
+    /// To a compute node that writes for others: writes of one kind, in order. `until` is the last time, by
+    /// the clock that its replies tell, at which it may still find out what it changes; of a request without
+    /// entries it is zero. The reply: an outcome an entry, and if the operation returns the value before
+    /// ([`WriteOperation::returns_value`]), that behind its outcome, with its length. `argument` is the time
+    /// there.
+    Delegate {
         /// The table.
         table: TableId,
         /// The coordinator's epoch in which the table has that number.
         epoch: Epoch,
         /// The time, in nanoseconds.
         until: u64,
-        /// Keys and values.
-        entries: ReplaceEntries<'a>,
+        /// What is done with each key.
+        operation: WriteOperation,
+        /// Keys and operands.
+        entries: DelegatedEntries<'a>,
     },
     /// Sub-models about a key. The reply: `count` sub-models and branches, then a word, the key from which to
     /// go on (zero: nothing is behind). `argument` is the generation they belong to, always the newest. It is
@@ -465,13 +468,19 @@ impl<'a> Request<'a> {
         header(into, WRITE_VALUES, operation as u8, count, table, 0);
     }
 
-    /// Begins a replacement of `count` values by a compute node that writes for others, to be appended with
-    /// [`ReplaceEntries::push`].
+    /// Begins `count` writes by a compute node that writes for others, to be appended with
+    /// [`DelegatedEntries::push`].
     ///
     /// # Panics
     /// As [`Request::get`].
-    pub fn begin_replace(into: &mut Vec<u8>, (epoch, table): (Epoch, TableId), until: u64, count: usize) {
-        header(into, REPLACE, 0, count, table, until);
+    pub fn begin_delegate(
+        into: &mut Vec<u8>,
+        (epoch, table): (Epoch, TableId),
+        until: u64,
+        operation: WriteOperation,
+        count: usize,
+    ) {
+        header(into, DELEGATE, operation as u8, count, table, until);
         put(into, epoch.0);
     }
 
@@ -519,9 +528,7 @@ impl<'a> Request<'a> {
                 })
             }
             WRITE => {
-                let operation = WriteOperation::from_number(flags).ok_or_else(|| {
-                    DecodeError::new("a write's kind", 1, "0 to 8".into(), flags.to_string())
-                })?;
+                let operation = kind_of_write(flags)?;
                 let entries = WriteEntries::new(body, operations(count)?, argument)?;
                 Ok(Self::Write { table, operation, entries })
             }
@@ -530,10 +537,11 @@ impl<'a> Request<'a> {
                 let entries = ValueEntries::new(body, operations(count)?)?;
                 Ok(Self::WriteValues { table, operation, entries })
             }
-            REPLACE => {
+            DELEGATE => {
+                let operation = kind_of_write(flags)?;
                 let (epoch, entries) = split_epoch(body)?;
-                let entries = ReplaceEntries::new(entries, operations(count)?, body.len() - entries.len())?;
-                Ok(Self::Replace { table, epoch, until: argument, entries })
+                let entries = DelegatedEntries::new(entries, operations(count)?, body.len() - entries.len())?;
+                Ok(Self::Delegate { table, epoch, until: argument, operation, entries })
             }
             LOOKUP => {
                 let words = exact("a lookup's key and sub-model", body, 2)?;
@@ -566,6 +574,11 @@ impl<'a> Request<'a> {
 }
 
 /// The kind of a write each of whose entries has a value.
+fn kind_of_write(flags: u8) -> Result<WriteOperation, DecodeError> {
+    let unknown = || DecodeError::new("a write's kind", 1, "0 to 8".into(), flags.to_string());
+    WriteOperation::from_number(flags).ok_or_else(unknown)
+}
+
 fn kind_of_write_of_values(flags: u8) -> Result<WriteOperation, DecodeError> {
     WriteOperation::from_number(flags).filter(|kind| kind.has_value()).ok_or_else(|| {
         let expected = "0 to 8, but for 3 and 6".to_owned();
@@ -587,11 +600,11 @@ pub(crate) fn decode_whole<T: DeserializeOwned>(what: &'static str, body: &[u8])
     }
 }
 
-/// A replacement's epoch, and its entries.
+/// A delegated write's epoch, and its entries.
 fn split_epoch(body: &[u8]) -> Result<(Epoch, &[u8]), DecodeError> {
     let Some((epoch, entries)) = body.split_first_chunk() else {
         let got = format!("{} B", body.len());
-        return Err(DecodeError::new("a replacement's epoch", HEADER_BYTES, "8 B".into(), got));
+        return Err(DecodeError::new("a delegated write's epoch", HEADER_BYTES, "8 B".into(), got));
     };
     Ok((Epoch(u64::from_le_bytes(*epoch)), entries))
 }
@@ -613,8 +626,7 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO | LOAD_LONG
-        | REPLACE => {
+        GET | GET_VALUES | LOOKUP | TOP_MODEL | CONTROL | STAGE_VALUE | FETCH_VALUE | LET_GO | LOAD_LONG => {
             is("a request's flags", 1, 0, u64::from(flags))?;
         }
         BULK_LOAD | LOAD_VALUES => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,

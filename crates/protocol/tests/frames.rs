@@ -4,10 +4,10 @@ use farsight_base::prng::SplitMix64;
 use farsight_base::{Epoch, LeafNumber};
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    BRANCH_CHILDREN_MAX, ControlRequest, Direction, ErrorCode, KeyKind, ModelReader, OPERATIONS_MAX,
-    PairsReader, PoolPlace, ReplaceEntries, ReplaceEntry, Reply, ReplyWriter, Request, SentModel,
-    SentOutcome, ServerError, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout,
-    VALUE_TYPE_BYTES_MAX, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    BRANCH_CHILDREN_MAX, ControlRequest, DelegatedEntries, DelegatedEntry, Direction, ErrorCode, KeyKind,
+    ModelReader, OPERATIONS_MAX, PairsReader, PoolPlace, Reply, ReplyWriter, Request, SentModel, SentOutcome,
+    ServerError, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX,
+    ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -143,28 +143,29 @@ fn reads_and_model_requests_come_back() {
 }
 
 #[test]
-fn replacements_of_any_length_come_back_and_cut_ones_are_refused() {
+fn delegated_writes_of_any_length_come_back_and_cut_ones_are_refused() {
     let pairs: [(&[u8], &[u8]); 4] =
         [(b"", b"v"), (b"a key", b""), (&[7; 300], &[9; 1000]), (b"8 bytes.", b"x")];
     let mut frame = Vec::new();
-    Request::begin_replace(&mut frame, (Epoch(5), TABLE), 77, pairs.len());
-    for (key, value) in pairs {
+    Request::begin_delegate(&mut frame, (Epoch(5), TABLE), 77, WriteOperation::Swap, pairs.len());
+    for (key, operand) in pairs {
         let before = frame.len();
-        ReplaceEntries::push(&mut frame, ReplaceEntry { key, value });
-        assert_eq!(frame.len() - before, ReplaceEntries::entry_bytes(key.len(), value.len()));
+        DelegatedEntries::push(&mut frame, DelegatedEntry { key, operand });
+        assert_eq!(frame.len() - before, DelegatedEntries::entry_bytes(key.len(), operand.len()));
     }
-    let Request::Replace { table: TABLE, epoch: Epoch(5), until: 77, entries } =
+    let Request::Delegate { table, epoch: Epoch(5), until: 77, operation, entries } =
         Request::decode(&frame).unwrap()
     else {
         panic!()
     };
-    assert!(entries.iter().map(|entry| (entry.key, entry.value)).eq(pairs) && entries.len() == pairs.len());
+    assert_eq!((table, operation), (TABLE, WriteOperation::Swap));
+    assert!(entries.iter().map(|entry| (entry.key, entry.operand)).eq(pairs) && entries.len() == pairs.len());
     for bytes in 0..frame.len() {
         assert!(Request::decode(&frame[..bytes]).is_err(), "{bytes} of {} B", frame.len());
     }
     frame.extend([0; 8]);
     let error = Request::decode(&frame).unwrap_err().to_string();
-    assert!(error.contains("a replacement's entries") && error.contains("8 B more"), "{error}");
+    assert!(error.contains("a delegated write's entries") && error.contains("8 B more"), "{error}");
 }
 
 #[test]

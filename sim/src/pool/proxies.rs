@@ -1,4 +1,4 @@
-//! Compute nodes that serve: they replace values for the others of a FlexKV scenario.
+//! Compute nodes that serve: they write for the others of a FlexKV scenario.
 //!
 //! Invariant: each is a program of its own, which rules stop and kill like the others. What it was reached at
 //! dies with it, so one that was killed answers nobody. Its successor listens at the same address.

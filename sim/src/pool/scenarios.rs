@@ -248,9 +248,9 @@ impl Scenario {
         }
     }
 
-    /// Few keys, which compute nodes that serve replace for the others, under all that strikes compute nodes,
-    /// and over the ends of memory nodes. Processes rest now and then, so that leases end, and who left is
-    /// found out.
+    /// Few keys, which compute nodes that serve write for the others, under all that strikes compute nodes,
+    /// and over the ends of memory nodes. In a part of these, most writes look at the key. Processes rest now
+    /// and then, so that leases end, and who left is found out.
     pub(crate) fn hashed_proxied(seed: u64) -> Self {
         let special: &[Choice] = [&DEATHS[..], &STALLS, &NETWORK, &RARE_ENDS, &[]][seed as usize % 5];
         let mut plain = Self::in_hash("hashed-proxied", seed, special, usize::from(!special.is_empty()));
@@ -259,8 +259,12 @@ impl Scenario {
         }
         let mut random = SplitMix64::new(seed ^ 0x7072_6f78);
         let proxies = 1 + random.below(2) as usize;
+        let hot_keys = 1 + random.below(4) as usize;
+        if random.below(4) == 0 {
+            plain = plain.with_conditional_writes();
+        }
         Self {
-            hot_keys: 1 + random.below(4) as usize,
+            hot_keys,
             writes_percent: 60,
             rests_one_in: Some(RESTS_ONE_IN),
             pool: plain.pool.map(|shape| PoolShape { proxies, ..shape }),

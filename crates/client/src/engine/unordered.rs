@@ -5,8 +5,8 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, EngineKind, EnumeratedPage, OldValues, Ordered, Pairs,
-    ScanRequest, Writes,
+    Answers, Counters, Direction, Engine, EngineError, EngineKind, EnumeratedPage, MixedWrites, OldValues,
+    Ordered, Pairs, ScanRequest, Writes,
 };
 use farsight_protocol::WriteOutcome;
 
@@ -81,8 +81,15 @@ impl<Q: QueuePair, E: Engine<Q>> Engine<Q> for Unordered<E> {
         self.engine.counters()
     }
 
-    fn decide_until(&mut self, until: Deadline) -> bool {
-        self.engine.decide_until(until)
+    fn write_for_others(
+        &mut self,
+        queues: &mut [Q],
+        until: Deadline,
+        writes: MixedWrites<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut OldValues,
+    ) -> Result<(), EngineError> {
+        self.engine.write_for_others(queues, until, writes, outcomes, old_values)
     }
 
     fn enumerate(

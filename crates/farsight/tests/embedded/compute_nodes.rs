@@ -83,7 +83,7 @@ fn on_each(test: impl Fn(&Cluster)) {
 }
 
 #[test]
-fn a_replacement_is_one_call_and_an_insert_is_the_callers() {
+fn every_write_is_a_call_and_no_verb_of_its_callers() {
     on_each(|cluster| {
         for values in [ValueKind::Fixed(16), ValueKind::blocks(1_000)] {
             let client = cluster.client();
@@ -91,11 +91,14 @@ fn a_replacement_is_one_call_and_an_insert_is_the_callers() {
             let value = |key: u64, turn: u64| [key.to_le_bytes(), turn.to_le_bytes()].concat();
             let serving = cluster.compute_node("compute-node", PARTITIONS as u16);
             assert_eq!(proxies(&client).iter().map(Proxy::partitions).sum::<usize>(), PARTITIONS);
+            let before = session.meters();
             for key in 0..100 {
-                let outcome = session.put(key, &value(key, 0)).unwrap();
+                let outcome = match key % 2 {
+                    0 => session.put(key, &value(key, 0)).unwrap(),
+                    _ => session.insert(key, &value(key, 0)).unwrap(),
+                };
                 assert!(matches!(outcome, WriteOutcome::Inserted(_)), "{outcome:?}");
             }
-            let before = session.meters();
             let mut versions = Vec::new();
             for key in 0..100 {
                 match session.put(key, &value(key, 1)).unwrap() {
@@ -103,15 +106,23 @@ fn a_replacement_is_one_call_and_an_insert_is_the_callers() {
                     other => panic!("{other:?}"),
                 }
             }
+            let outcome = session.insert(0, &value(0, 2)).unwrap();
+            assert_eq!(outcome, WriteOutcome::Exists(versions[0]));
+            assert_eq!(session.update(1_000, &value(0, 0)).unwrap(), WriteOutcome::Absent);
+            assert_eq!(session.remove(1_000).unwrap(), WriteOutcome::Absent);
+            assert_eq!(session.remove(99).unwrap(), WriteOutcome::Removed(versions[99]));
+            let differs = session.remove_if(98, versions[98] + 1).unwrap();
+            assert_eq!(differs, WriteOutcome::Differs(versions[98]));
+            assert_eq!(session.remove_if(98, versions[98]).unwrap(), WriteOutcome::Removed(versions[98]));
             // No verb of this session's took part.
             assert_eq!(session.meters() - before, farsight::Meters::default());
-            for key in 0..100 {
+            assert!(session.get(98).unwrap().is_none() && session.get(99).unwrap().is_none());
+            for key in 0..98 {
                 let entry = session.get(key).unwrap().expect("the key is there");
                 assert_eq!((&entry.value[..], entry.version), (&value(key, 1)[..], versions[key as usize]));
             }
-            assert_eq!(session.update(1_000, &value(0, 0)).unwrap(), WriteOutcome::Absent);
-            await_proxies(&client, "100 writes", |proxies| {
-                proxies.iter().map(|proxy| proxy.writes).sum::<u64>() >= 100
+            await_proxies(&client, "206 writes", |proxies| {
+                proxies.iter().map(|proxy| proxy.writes).sum::<u64>() == 206
             });
             serving.shutdown().unwrap();
             assert!(proxies(&client).is_empty(), "it let its partitions go");
@@ -144,7 +155,7 @@ fn writers_of_hot_keys_and_conditional_writers_see_each_others_writes() {
                             let key = random.below(KEYS);
                             let mut values = vec![(WRITERS * turn + writer).to_le_bytes()];
                             if random.below(3) == 0 {
-                                // Counters stand elsewhere, so that nobody replaces them: one-sided writes.
+                                // Counters are keys of their own, so that nobody replaces them.
                                 session.fetch_add(KEYS + key, 1).unwrap();
                                 // Relaxed: looked at when all threads have ended.
                                 sums[key as usize].fetch_add(1, Ordering::Relaxed);

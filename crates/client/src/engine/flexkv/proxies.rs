@@ -24,7 +24,9 @@ use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::leaves_calls_unknown;
 use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
 use farsight_layout::hash_index::HASH_PARTITIONS;
-use farsight_protocol::{ControlRequest, PROXIES_MAX, Proxy, ProxyPace, Reply, Request, TableId, WriteLoad};
+use farsight_protocol::{
+    ControlRequest, PROXIES_MAX, Proxy, ProxyPace, Reply, Request, TableId, WriteLoad, WriteOperation,
+};
 
 use crate::call::{call, receive, send};
 use crate::nodes::Nodes;
@@ -323,7 +325,7 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
         let is_old = link.told.is_none_or(|(_, heard)| self.clock.now().since(heard) > TIME_AGE_MAX);
         if is_old {
             let (mut frame, mut reply) = (Vec::new(), Vec::new());
-            Request::begin_replace(&mut frame, self.table(), 0, 0);
+            Request::begin_delegate(&mut frame, self.table(), 0, WriteOperation::Put, 0);
             // It asks for nothing, so nothing is in doubt.
             self.ask(link, &frame, &mut reply).map_err(|_| ProxyFailure::Unsent)?;
         }
