@@ -34,7 +34,7 @@ const NAME: &str = "anon_inode:[userfaultfd]";
 
 #[repr(C)]
 struct Api {
-    api: u64,
+    version: u64,
     features: u64,
     requests: u64,
 }
@@ -79,7 +79,7 @@ impl Userfaultfd {
         // SAFETY: nothing is registered yet. What will be is memory that is reached by atomics alone, and a
         // store that waits for its page is a store that takes long.
         let new = Self(unsafe { rustix::mm::userfaultfd(flags) }?);
-        new.request(REQUEST_API, &mut Api { api: API, features: FEATURES, requests: 0 })?;
+        new.request(REQUEST_API, &mut Api { version: API, features: FEATURES, requests: 0 })?;
         Ok(new)
     }
 
