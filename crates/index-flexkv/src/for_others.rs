@@ -126,26 +126,33 @@ impl FlexSession {
         if waiting.is_empty() {
             return;
         }
-        let outcome = self.begin_writes(queues).and_then(|until| {
-            let width = writes_side_by_side::<Q>(waiting.len());
-            let run = PoolLane::new(queues).run(
-                &mut self.buffers.lane.borrow_mut(),
-                width,
-                waiting.iter_mut(),
-                |slot, of| async move { self.write_in_rows(&slot, of).await },
-            );
-            // What the fabric cut off has no outcome.
-            if let Err(error) = run {
-                waiting.iter_mut().for_each(|of| of.lose(&error));
-            } else if let Err(error) = self.check_believed(until, queues[0].now()) {
+        let until = match self.begin_writes(queues) {
+            Ok(until) => until,
+            Err(error) => {
                 let error = Arc::new(error);
-                waiting.iter_mut().for_each(|of| of.doubt(&error));
+                for of in waiting {
+                    of.fail(&error);
+                }
+                return;
             }
-            Ok(())
-        });
-        if let Err(error) = outcome {
+        };
+        let width = writes_side_by_side::<Q>(waiting.len());
+        let run = PoolLane::new(queues).run(
+            &mut self.buffers.lane.borrow_mut(),
+            width,
+            waiting.iter_mut(),
+            |slot, of| async move { self.write_in_rows(&slot, of).await },
+        );
+        if let Err(error) = run {
+            // What the fabric cut off has no outcome.
+            for of in waiting {
+                of.lose(&error);
+            }
+        } else if let Err(error) = self.check_believed(until, queues[0].now()) {
             let error = Arc::new(error);
-            waiting.iter_mut().for_each(|of| of.fail(&error));
+            for of in waiting {
+                of.doubt(&error);
+            }
         }
     }
 

@@ -225,7 +225,7 @@ mod tests {
                 (random.below(2) == 0).then(|| (FIRST_VERSION, random.below(4).to_le_bytes().to_vec()));
             let mut model = held.clone();
             let mut newest = FIRST_VERSION;
-            let steps: Vec<_> = (0..1 + random.below(7))
+            let steps: Vec<_> = (0..=random.below(7))
                 .map(|_| random_step(&mut random, &[0, FIRST_VERSION, FIRST_VERSION + 1]))
                 .collect();
             let steps: Vec<Step<'_>> = steps
