@@ -14,8 +14,12 @@ use farsight_fabric::lane::PoolSlot;
 
 use crate::RolexSession;
 
-/// When an operation looks again whether the others are done: about the time of a doorbell.
-const LOOK_AFTER: Duration = Duration::from_micros(1);
+/// When an operation looks again whether the others are done: about the time of a doorbell, and later the
+/// longer it has waited. A thread that looks all the time takes the core from those that the others wait for.
+const LOOK_AFTER_MIN: Duration = Duration::from_micros(1);
+const LOOK_AFTER_MAX: Duration = Duration::from_millis(1);
+/// It waits for this part of what it has waited.
+const LOOKS_PER_WAIT: u32 = 4;
 
 /// How many of a session's operations do either.
 #[derive(Default)]
@@ -40,12 +44,18 @@ impl Drop for Counted<'_> {
     }
 }
 
+async fn wait_for_none<Q: QueuePair>(slot: &PoolSlot<'_, '_, Q>, count: &Cell<usize>) {
+    let begun = slot.now();
+    while count.get() > 0 {
+        let waited = slot.now().since(begun);
+        slot.pause((waited / LOOKS_PER_WAIT).clamp(LOOK_AFTER_MIN, LOOK_AFTER_MAX)).await;
+    }
+}
+
 impl RolexSession {
     /// Comes before an operation's first lock; is dropped once its last one is released.
     pub(crate) async fn before_lock<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>) -> Counted<'_> {
-        while self.locking.askers.get() > 0 {
-            slot.pause(LOOK_AFTER).await;
-        }
+        wait_for_none(slot, &self.locking.askers).await;
         Counted::among(&self.locking.lockers)
     }
 
@@ -56,9 +66,7 @@ impl RolexSession {
         if crate::injected::ASKED_BESIDE_LOCKS.is_injected() {
             return asking;
         }
-        while self.locking.lockers.get() > 0 {
-            slot.pause(LOOK_AFTER).await;
-        }
+        wait_for_none(slot, &self.locking.lockers).await;
         asking
     }
 }
