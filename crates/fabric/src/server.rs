@@ -58,7 +58,7 @@ pub enum Departure {
     /// None of its verbs executes any more, and none ever will.
     Gone,
     /// It is ended, but for a last request that executes yet, or for a process that was killed and has not
-    /// exited.
+    /// exited. Or memory is being protected from it, a part with each call.
     Leaving,
     /// It was told, and has not left yet.
     Awaited(Lingering),
