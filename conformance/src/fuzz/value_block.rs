@@ -19,10 +19,14 @@ pub(super) fn run(data: &[u8]) {
 }
 
 fn any_bytes(data: &[u8]) {
-    let lines = ValueBlock::lines_said(data);
-    let Ok(block) = ValueBlock::parse(data) else { return };
+    let Ok(block) = ValueBlock::parse(data) else {
+        let anyone = BlockIdentity { table: 0, version: 0, key: &[] };
+        let _ = ValueBlock::lines_said(data, anyone);
+        return;
+    };
     let (key, value) = (block.key(), block.value());
-    assert_eq!(lines, Ok(block_lines(key.len(), value.len())));
+    let asked = BlockIdentity { table: block.table(), version: block.version(), key };
+    assert_eq!(ValueBlock::lines_said(data, asked), Ok(block_lines(key.len(), value.len())));
     let used = block_bytes(key.len(), value.len());
     assert_eq!(data[BLOCK_HEADER_BYTES..used], [key, value].concat());
     if block.version() != 0 {

@@ -1,5 +1,6 @@
 //! Blocks of any length: what is written comes back, and nothing else is believed.
 
+use farsight_base::LINE_BYTES;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_layout::value_block::{
     BLOCK_KEY_BYTES_MAX, BLOCK_STATE_SHIFT, BLOCK_VALUE_BYTES_MAX, BlockFault, BlockIdentity, BlockPlace,
@@ -48,7 +49,12 @@ proptest! {
         prop_assert_eq!(ValueBlock::value_of(&bytes, asked), Ok(&value[..]));
         let parsed = ValueBlock::parse(&bytes).unwrap();
         prop_assert_eq!((parsed.key(), parsed.version(), parsed.table()), (&key[..], version, table));
-        prop_assert_eq!(ValueBlock::lines_said(&bytes), Ok(block_lines(key.len(), value.len())));
+        let first = &bytes[..LINE_BYTES];
+        prop_assert_eq!(ValueBlock::lines_said(first, asked), Ok(block_lines(key.len(), value.len())));
+        let of_another = BlockIdentity { table: !table, ..asked };
+        for other in [of_another, BlockIdentity { version: version ^ 1, ..asked }] {
+            prop_assert!(ValueBlock::lines_said(first, other).is_err());
+        }
         let used = block_bytes(key.len(), value.len());
         let padding = &bytes[used..used.next_multiple_of(8)];
         prop_assert!(padding.iter().all(|byte| *byte == 0));
@@ -124,7 +130,8 @@ proptest! {
         if let (true, Some(kind)) = (is_kind_right, bytes.get_mut(6)) {
             *kind = 1;
         }
-        let _ = ValueBlock::lines_said(&bytes);
+        let asked = BlockIdentity { table: 1, version: 1, key: &[] };
+        let _ = ValueBlock::lines_said(&bytes, asked);
         prop_assert!(ValueBlock::parse(&bytes).is_err());
     }
 

@@ -59,14 +59,15 @@ pub(super) fn copy(
     Named { reference, version }: Named,
     lines: &mut Vec<Line>,
 ) -> Result<Copied, BlockFault> {
+    let key = key.to_le_bytes();
+    let asked = BlockIdentity { table, version, key: &key };
     let (number, offset_lines) = (reference.space(), reference.offset_lines());
     let mut place = BlockPlace { space: number, offset_lines, lines: reference.lines().unwrap_or(1) };
     copy_place(space, place, lines)?;
     if reference.lines().is_none() {
-        place.lines = ValueBlock::lines_said(bytes_of(lines))? as u32;
+        place.lines = ValueBlock::lines_said(bytes_of(lines), asked)? as u32;
         copy_place(space, place, lines)?;
     }
-    let asked = BlockIdentity { table, version, key: &key.to_le_bytes() };
     let value = ValueBlock::value_of(bytes_of(lines), asked)?;
     Ok(Copied { value_bytes: value.len() })
 }

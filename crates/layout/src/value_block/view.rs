@@ -121,8 +121,7 @@ impl<'a> ValueBlock<'a> {
         if expected != header.checksum {
             return Err(BlockFault::Checksum { expected, got: header.checksum });
         }
-        let table = (header.second >> BLOCK_TABLE_SHIFT) as u16;
-        Ok((kind, Self { version: header.second & ((1 << PAIR_VERSION_BITS) - 1), table, key, value }))
+        Ok((kind, Self { version: header.version(), table: header.table(), key, value }))
     }
 
     /// The value of the block that begins `bytes`, if it is the one requested.
@@ -139,15 +138,18 @@ impl<'a> ValueBlock<'a> {
         Ok(block.value)
     }
 
-    /// Lines of the block whose first line these bytes begin, as it says itself.
+    /// Lines of the block whose first line these bytes begin, as it says itself, if it may be the one
+    /// requested. Who read a line of memory that was used anew reads no more of it.
     ///
     /// # Errors
-    /// [`BlockFault`] if the header cannot be that of a block. One that can be may still be another's.
-    pub fn lines_said(bytes: &[u8]) -> Result<usize, BlockFault> {
+    /// [`BlockFault`] if the header cannot be that of this block. Its key is not looked at.
+    pub fn lines_said(bytes: &[u8], asked: BlockIdentity<'_>) -> Result<usize, BlockFault> {
         let header = Header::parse(bytes)?;
         if header.kind != BLOCK_KIND_PAIR {
             return Err(BlockFault::Kind { got: header.kind });
         }
+        let (version, table) = (header.version(), header.table());
+        ValueBlock { version, table, key: asked.key, value: &[] }.check(asked)?;
         Ok(header.bytes()?.div_ceil(LINE_BYTES))
     }
 
@@ -226,6 +228,14 @@ impl Header {
             second: u64::from_le_bytes(*second),
             lengths: u64::from_le_bytes(*lengths),
         })
+    }
+
+    fn version(&self) -> u64 {
+        self.second & ((1 << PAIR_VERSION_BITS) - 1)
+    }
+
+    fn table(&self) -> u16 {
+        (self.second >> BLOCK_TABLE_SHIFT) as u16
     }
 
     /// Bytes of the block, if it can be one.

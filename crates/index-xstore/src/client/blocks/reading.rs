@@ -133,7 +133,9 @@ impl Reading {
         for wanted in wanted.iter_mut().filter(is_long) {
             let (first, later) = lines.split_at(1);
             lines = later;
-            wanted.lines = ValueBlock::lines_said(bytes_of(first)).unwrap_or(0);
+            let key = wanted.key.to_le_bytes();
+            let asked = BlockIdentity { table: self.table, version: wanted.version, key: &key };
+            wanted.lines = ValueBlock::lines_said(bytes_of(first), asked).unwrap_or(0);
             self.parts[wanted.part].cut(wanted);
         }
         Ok(())
