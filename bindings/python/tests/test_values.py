@@ -28,6 +28,17 @@ def test_bytes_and_texts_of_any_length_come_back(new_table: Any) -> None:
         assert list(table.items()) == list(enumerate(values)) and list(table.values()) == values
 
 
+def test_items_are_fetched_as_they_are_wanted(new_table: Any) -> None:
+    table = new_table(bytes)
+    for key in range(30):
+        table[key] = b"old" + bytes(100_000)
+    items = table.items()
+    assert next(items) == (0, b"old" + bytes(100_000))
+    # Thirty values are more than a page has.
+    table[29] = b"new"
+    assert list(items)[-1] == (29, b"new")
+
+
 def test_absent_keys_are_none(new_table: Any) -> None:
     table = new_table(str)
     assert table.get(1) is None and table.get(1, "none") == "none" and 1 not in table

@@ -15,8 +15,8 @@ from . import _convert, _keys, _native
 if TYPE_CHECKING:
     from ._client import Client
 
-#: Pairs that an iterator has at a time.
-_PAGE_PAIRS = 4096
+#: Pairs of one size that an iterator has at a time.
+PAGE_PAIRS = 4096
 NOTHING = np.empty(0, np.uint8)
 
 
@@ -56,10 +56,6 @@ class KeyedTable(ABC):
     @abstractmethod
     def _value(self, stored: bytes) -> Any:
         """The value of which these bytes are stored."""
-
-    @abstractmethod
-    def _scalars(self, values: Any) -> Iterator[Any]:
-        """Each of the values that a scan returns."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of `key`, or `default` if it is absent."""
@@ -176,11 +172,11 @@ class KeyedTable(ABC):
         return self._each_key()
 
     def _each_key(self) -> Iterator[Any]:
-        keys = self.scan_keys(limit=_PAGE_PAIRS)
+        keys = self.scan_keys(limit=PAGE_PAIRS)
         while len(keys):
             yield from keys
             last = keys[-1]
-            keys = self.scan_keys(last, limit=_PAGE_PAIRS)
+            keys = self.scan_keys(last, limit=PAGE_PAIRS)
             # It comes first again, if nobody has removed it.
             keys = keys[int(len(keys) > 0 and keys[0] == last) :]
 
@@ -190,31 +186,18 @@ class KeyedTable(ABC):
 
     def values(self) -> Iterator[Any]:
         """Its values, in the order of their keys, as ``iter(table)`` gives those."""
-        return (value for _, values in self._pages() for value in self._scalars(values))
+        return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Its pairs, in key order, as ``iter(table)`` gives the keys."""
-        return (pair for keys, values in self._pages() for pair in zip(keys, self._scalars(values), strict=True))
+        self._native.check_order("iteration")
+        return self.pairs()
 
     def __len__(self) -> NoReturn:
         raise TypeError(f"table {self.name!r} keeps no count of its keys: if they have an order, count() looks at all")
 
     def __bool__(self) -> bool:
         return True
-
-    def _pages(self) -> Iterator[tuple[NDArray[Any], Any]]:
-        self._native.check_order("iteration")
-        return self._each_page()
-
-    def _each_page(self) -> Iterator[tuple[NDArray[Any], Any]]:
-        keys, values = self.scan(limit=_PAGE_PAIRS)
-        while len(keys):
-            yield keys, values
-            last = keys[-1]
-            # It comes first again, if nobody has removed it.
-            keys, values = self.scan(last, limit=_PAGE_PAIRS)
-            first = int(len(keys) > 0 and keys[0] == last)
-            keys, values = keys[first:], values[first:]
 
     # What needs an order of keys: `check_order` names it where they have none.
 

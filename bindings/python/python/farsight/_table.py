@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _convert, _frames, _native
-from ._keyed import KeyedTable, changed
+from ._keyed import PAGE_PAIRS, KeyedTable, changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +118,21 @@ class Table(KeyedTable):
         found, values, versions = self._native.neighbours(which, self._ordered(which, keys))
         exist = np.frombuffer(versions, np.uint64) != 0
         return np.frombuffer(found, self._key_dtype), np.frombuffer(values, self._dtype), exist
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        self._native.check_order("iteration")
+        return self._each_item()
+
+    def _each_item(self) -> Iterator[tuple[Any, Any]]:
+        keys, values = self.scan(limit=PAGE_PAIRS)
+        while len(keys):
+            scalars = (value.tobytes() for value in values) if self._is_raw else values
+            yield from zip(keys, scalars, strict=True)
+            last = keys[-1]
+            # It comes first again, if nobody has removed it.
+            keys, values = self.scan(last, limit=PAGE_PAIRS)
+            first = int(len(keys) > 0 and keys[0] == last)
+            keys, values = keys[first:], values[first:]
 
     # Writes of many pairs. Each is atomic by itself, all together are not.
 
@@ -242,9 +257,6 @@ class Table(KeyedTable):
 
     def _value(self, stored: bytes) -> Any:
         return stored if self._is_raw else np.frombuffer(stored, self._dtype)[0]
-
-    def _scalars(self, values: NDArray[Any]) -> Iterator[Any]:
-        return (value.tobytes() for value in values) if self._is_raw else iter(values)
 
     def _pairs(self, keys: ArrayLike, values: ArrayLike) -> tuple[_native.Keys, NDArray[np.uint8]]:
         wanted = self._keys(keys)

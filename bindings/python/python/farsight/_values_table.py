@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
@@ -254,9 +254,6 @@ class ValuesTable(KeyedTable, Generic[V]):
 
     def _value(self, stored: bytes) -> Any:
         return stored if self._type is bytes else stored.decode()
-
-    def _scalars(self, values: list[V]) -> Iterator[V]:
-        return iter(values)
 
     def _optional(self, stored: list[bytes | None]) -> list[Any]:
         if self._type is bytes:
