@@ -1,24 +1,30 @@
 //! Records on their way from the thread that reads files to the one that fills tables.
+//!
+//! Invariant: records are not copied. A batch holds the bytes that were read of a file, whole, and says of
+//! each record where in them it stands. So a batch that names few of them holds as many bytes as one that
+//! names all.
+
+use std::sync::Arc;
 
 use farsight_layout::value_block::RecordKind;
 
 use crate::Record;
 use crate::catalogue::key_word;
 
-/// Bytes from which on a batch of the log takes no more.
-const FULL_BYTES: usize = 32 << 20;
-/// Records that such a batch takes at most. Tests have short logs, and want several batches.
-const FULL_RECORDS: usize = if cfg!(debug_assertions) { 64 } else { 1 << 19 };
+/// What was read, in as many parts, is the most that a batch holds.
+const PARTS_MAX: usize = 1 << u8::BITS;
 
 /// Bits of a table and a key that say in which bucket a record is sorted.
 const BUCKET_BITS: u32 = 12;
 
-/// Records in their order, with keys and values of their own.
+/// Records in their order, and the bytes that were read of them.
 #[derive(Clone, Default, Debug)]
 pub struct RecordBatch {
     heads: Vec<Head>,
-    /// Key and value of each, one behind the other.
-    bytes: Vec<u8>,
+    /// What was read, in parts.
+    parts: Vec<Arc<Vec<u8>>>,
+    /// Bytes of all parts.
+    bytes: usize,
 }
 
 /// Room in which batches are sorted, one after the other.
@@ -37,17 +43,26 @@ struct Head {
     key: [u8; 8],
     version: u64,
     table: u32,
-    /// Where the key begins, and the value behind it.
+    /// Where in its part the key begins, and the value behind it.
     begin: u32,
     value_bytes: u32,
     key_bytes: u16,
+    /// The part's index.
+    part: u8,
     kind: RecordKind,
 }
+
+const _: () = assert!(size_of::<Head>() == 32, "two of them in a line");
 
 impl Head {
     /// Table and key.
     fn place(&self) -> u128 {
         u128::from(self.table) << 64 | u128::from(u64::from_le_bytes(self.key))
+    }
+
+    /// What orders records of one place as they came.
+    fn turn(&self) -> u64 {
+        u64::from(self.part) << 32 | u64::from(self.begin)
     }
 }
 
@@ -68,35 +83,50 @@ impl RecordBatch {
     /// The records.
     pub fn iter(&self) -> impl Iterator<Item = RecoveredRecord<'_>> {
         self.heads.iter().map(|head| {
+            let bytes = &self.parts[usize::from(head.part)];
             let value_begin = head.begin as usize + usize::from(head.key_bytes);
-            let value = || &self.bytes[value_begin..value_begin + head.value_bytes as usize];
+            let value = || &bytes[value_begin..value_begin + head.value_bytes as usize];
             // A key that is whole in its head is read there, for the bytes may be far from those before.
             let is_whole = usize::from(head.key_bytes) == head.key.len();
-            let key = if is_whole { &head.key } else { &self.bytes[head.begin as usize..value_begin] };
+            let key = if is_whole { &head.key } else { &bytes[head.begin as usize..value_begin] };
             let value = (head.kind == RecordKind::Pair).then(value);
             RecoveredRecord { table: head.table, version: head.version, key, value }
         })
     }
 
-    pub(crate) fn push(&mut self, record: Record<'_>) {
+    /// Appends a record of a frame that was parsed in these bytes: the value stands behind its key.
+    pub(crate) fn push(&mut self, bytes: &Arc<Vec<u8>>, record: Record<'_>) {
         let Record { table, kind, version, key, value } = record;
-        let begin = u32::try_from(self.bytes.len()).expect("a batch of a frame, or of less than FULL_BYTES");
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        if self.parts.last().is_none_or(|last| !Arc::ptr_eq(last, bytes)) {
+            self.parts.push(Arc::clone(bytes));
+            self.bytes += bytes.len();
+        }
+        let begin = key.as_ptr().addr().checked_sub(bytes.as_ptr().addr());
+        let begin = begin.and_then(|begin| u32::try_from(begin).ok()).expect("in these bytes");
+        let part = u8::try_from(self.parts.len() - 1).expect("of a batch that was not full");
         let lengths = (u16::try_from(key.len()), u32::try_from(value.len()));
         let (Ok(key_bytes), Ok(value_bytes)) = lengths else { panic!("lengths of a block: {lengths:?}") };
         let key = key_word(key).to_le_bytes();
-        self.heads.push(Head { key, version, table, begin, value_bytes, key_bytes, kind });
+        self.heads.push(Head { key, version, table, begin, value_bytes, key_bytes, part, kind });
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.heads.len() >= FULL_RECORDS || self.bytes.len() >= FULL_BYTES
+    /// True if it takes no record more of these bytes, where a batch has `bytes_max` at most: half of them
+    /// for what it says of records. It takes those of one part, however long that is.
+    pub(crate) fn is_full_for(&self, bytes: &Arc<Vec<u8>>, bytes_max: usize) -> bool {
+        let is_next = || self.parts.last().is_some_and(|last| !Arc::ptr_eq(last, bytes));
+        let has_no_room = || self.parts.len() == PARTS_MAX || self.bytes + bytes.len() > bytes_max;
+        size_of_val(&*self.heads) >= bytes_max / 2 || is_next() && has_no_room()
     }
 
-    /// Takes all records out. The memory stays.
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Takes all records out. Memory for as many stays. Hands the parts that nobody else holds to `again`.
+    pub(crate) fn clear(&mut self, again: impl FnMut(Vec<u8>)) {
         self.heads.clear();
-        self.bytes.clear();
+        self.parts.drain(..).filter_map(Arc::into_inner).for_each(again);
+        self.bytes = 0;
     }
 
     /// Leaves of each key what counts in the end: the record of the greatest version, and of two the first.
@@ -157,14 +187,10 @@ impl RecordBatch {
         let mut begin = 0;
         for end in &*ends {
             let end = *end as usize;
-            moved[begin..end].sort_unstable_by_key(|head| (head.place(), head.begin));
+            moved[begin..end].sort_unstable_by_key(|head| (head.place(), head.turn()));
             begin = end;
         }
         std::mem::swap(heads, moved);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty()
     }
 }
 
@@ -180,20 +206,29 @@ mod tests {
     /// A record as it is told: table, key, version, and the value of a pair.
     type Told = (u32, Vec<u8>, u64, Option<Vec<u8>>);
 
-    fn batch(records: &[Told]) -> RecordBatch {
+    /// Appends the records of a frame of its own.
+    fn push_frame(batch: &mut RecordBatch, records: &[Told]) {
         let mut frame = FrameWriter::default();
         for (table, key, version, value) in records {
             let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
             let value = value.as_deref().unwrap_or_default();
             frame.push(*table, kind, *version, key, value).expect("short");
         }
-        let (bytes, _) = frame.seal(1, 1, 1, 0);
-        let mut batch = RecordBatch::default();
-        let visited: Result<&[u8], _> = Frame::parse(bytes).expect("a frame").visit(|record| {
-            batch.push(record);
+        let bytes = Arc::new(frame.seal(1, 1, 1, 0).0.to_vec());
+        push_all(batch, &bytes);
+    }
+
+    fn push_all(batch: &mut RecordBatch, frame: &Arc<Vec<u8>>) {
+        let visited: Result<&[u8], _> = Frame::parse(frame).expect("a frame").visit(|record| {
+            batch.push(frame, record);
             Ok::<_, ()>(())
         });
         visited.expect("records");
+    }
+
+    fn batch(records: &[Told]) -> RecordBatch {
+        let mut batch = RecordBatch::default();
+        push_frame(&mut batch, records);
         batch
     }
 
@@ -216,7 +251,13 @@ mod tests {
                     (random.below(3) as u32, key.to_le_bytes().to_vec(), version, value)
                 })
                 .collect();
-            let mut batch = batch(&records);
+            let mut batch = RecordBatch::default();
+            let mut rest = &records[..];
+            while let Some((frame, behind)) = rest.split_at_checked(1 + random.below(40) as usize) {
+                push_frame(&mut batch, frame);
+                rest = behind;
+            }
+            push_frame(&mut batch, rest);
             assert_eq!(told(&batch), records, "as they came");
             batch.keep_newest(&mut SortRoom::default());
             let newest: BTreeMap<_, _> = records

@@ -277,7 +277,8 @@ impl<'a> Frame<'a> {
         let checksum = crc32c::crc32c(fixed.get(CHECKSUM_BYTES..length)?);
         fixed[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
         // Leaked: a bug is short-lived.
-        Frame::parse(fixed.leak()).ok()
+        let fixed = Frame::parse(fixed.leak()).ok()?;
+        Some(Frame { body: bytes.get(FRAME_HEADER_BYTES..length)?, ..fixed })
     }
 
     /// Bytes of the whole frame.

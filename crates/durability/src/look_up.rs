@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use crate::catalogue::piece_index;
 use crate::disk::Disk;
-use crate::reader::read_segments;
+use crate::reader::read_records;
 use crate::{Catalogue, DurabilityError, Record, RecoveredRecord, read_piece};
 
 /// Hands records of the tables of these keys to `visit`: those of the pieces that the keys belong to, and
@@ -47,6 +47,6 @@ pub fn look_up(
         }
     }
     // What is wrong where the log ends may be what is appended now.
-    let log = read_segments(disk, catalogue.first_segment, |_, record| see(record), |_, _| ());
+    let log = read_records(disk, catalogue.first_segment, |_, record| see(record));
     if is_over.get() { Ok(()) } else { outcome.and(log.map(drop)) }
 }

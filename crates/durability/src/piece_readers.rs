@@ -5,7 +5,7 @@
 //!
 //! Protocol:
 //! 1. One thread walks along the pieces. It reads the header of each frame, which says where the next begins.
-//! 2. Whichever reader is free reads the frame, checks its checksum, and copies its records.
+//! 2. Whichever reader is free reads the frame, checks its checksum, and says where in it records stand.
 //! 3. The taker awaits the frames in their order. It checks that each one goes on with the one before:
 //!    nobody knew that in step 2.
 //!
@@ -85,35 +85,32 @@ impl PieceReaders {
             Some(sender) => {
                 _ = sender.send(WantedFrame { file: Arc::clone(file), at, frame_bytes, read });
             }
-            None => _ = read.send(Ok(read_frame(file, at, frame_bytes, &mut Vec::new())?)),
+            None => _ = read.send(Ok(read_frame(file, at, frame_bytes)?)),
         }
         Ok(to_come)
     }
 }
 
-/// Reads a frame, and copies its records. `bytes` is room for it.
-fn read_frame(
-    file: &PieceFile,
-    at: u64,
-    frame_bytes: u64,
-    bytes: &mut Vec<u8>,
-) -> Result<ReadFrame, DurabilityError> {
-    let frame = file.read_frame(at, frame_bytes, bytes)?;
+/// Reads a frame and its records.
+fn read_frame(file: &PieceFile, at: u64, frame_bytes: u64) -> Result<ReadFrame, DurabilityError> {
+    let mut bytes = Vec::new();
+    file.read_bytes(at, frame_bytes, &mut bytes)?;
+    let bytes = Arc::new(bytes);
+    let frame = file.parse_frame(at, &bytes)?;
     let (mut batch, mut version_max) = (RecordBatch::default(), 0);
     let visited = file.visit(at, &frame, |record| {
         version_max = record.version.max(version_max);
-        batch.push(record);
+        batch.push(&bytes, record);
         Ok(())
     });
     Ok(ReadFrame { head: frame.head(), records: visited.map(|()| batch), version_max })
 }
 
 fn read_wanted(wanted: &Mutex<Receiver<WantedFrame>>) {
-    let mut bytes = Vec::new();
     loop {
         let next = wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(WantedFrame { file, at, frame_bytes, read }) = next else { break };
         // As above.
-        let _ = read.send(read_frame(&file, at, frame_bytes, &mut bytes));
+        let _ = read.send(read_frame(&file, at, frame_bytes));
     }
 }

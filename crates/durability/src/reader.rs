@@ -10,6 +10,7 @@
 //! Otherwise nobody was ever told of the missing frame, and the tail is cut.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::disk::{Disk, SECTOR_BYTES, read_all_into};
 use crate::error::disk_error;
@@ -51,6 +52,49 @@ pub struct Cut {
     pub fault: Option<FrameFault>,
 }
 
+/// Bytes of a segment's file, at most: places in it have 32 bits. No log makes one as long.
+const SEGMENT_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// What takes in a log that is read.
+pub(crate) trait LogVisitor {
+    /// Room for the bytes of a segment, whatever stands in it.
+    fn room(&mut self) -> Vec<u8>;
+
+    /// A record, which stands in these bytes of its segment, with the position of its frame.
+    ///
+    /// # Errors
+    /// Ends the reading.
+    fn record(
+        &mut self,
+        position: LogPosition,
+        bytes: &Arc<Vec<u8>>,
+        record: Record<'_>,
+    ) -> Result<(), DurabilityError>;
+
+    /// Notes of a frame of this incarnation.
+    fn notes(&mut self, incarnation: u64, notes: &[u8]);
+}
+
+/// Takes in records alone.
+struct Records<F>(F);
+
+impl<F: FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>> LogVisitor for Records<F> {
+    fn room(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn record(
+        &mut self,
+        position: LogPosition,
+        _: &Arc<Vec<u8>>,
+        record: Record<'_>,
+    ) -> Result<(), DurabilityError> {
+        (self.0)(position, record)
+    }
+
+    fn notes(&mut self, _: u64, _: &[u8]) {}
+}
+
 /// Reads the segments from number `first` on, and hands each record to `visit`, with the position of its
 /// frame. Nothing is changed.
 ///
@@ -61,20 +105,19 @@ pub fn read_log(
     first: u64,
     visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
 ) -> Result<LogEnd, DurabilityError> {
-    read_log_with_notes(disk, first, visit, |_, _| ())
+    read_log_into(disk, first, &mut Records(visit))
 }
 
-/// [`read_log`] that hands the notes of each frame to `visit_notes`, too, with the frame's incarnation.
+/// [`read_log`] that hands on all that stands there.
 ///
 /// # Errors
 /// As there.
-pub(crate) fn read_log_with_notes(
+pub(crate) fn read_log_into(
     disk: &dyn Disk,
     first: u64,
-    visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
-    visit_notes: impl FnMut(u64, &[u8]),
+    visitor: &mut impl LogVisitor,
 ) -> Result<LogEnd, DurabilityError> {
-    match read_segments(disk, first, visit, visit_notes)? {
+    match read_segments(disk, first, visitor)? {
         (end, None) => Ok(end),
         (_, Some(damage)) => Err(damage),
     }
@@ -87,7 +130,7 @@ pub(crate) fn read_log_with_notes(
 /// # Errors
 /// As [`read_log`].
 pub(crate) fn end_of_open_log(disk: &dyn Disk, first: u64) -> Result<LogEnd, DurabilityError> {
-    let look = || read_segments(disk, first, |_, _| Ok(()), |_, _| ());
+    let look = || read_records(disk, first, |_, _| Ok(()));
     let (end, damage) = look()?;
     match damage {
         Some(damage) if look()?.0.number == end.number => Err(damage),
@@ -95,27 +138,37 @@ pub(crate) fn end_of_open_log(disk: &dyn Disk, first: u64) -> Result<LogEnd, Dur
     }
 }
 
-/// Reads the segments; besides where they end, what says that a frame is missing there.
-pub(crate) fn read_segments(
+/// Where a log ends, and what says that a frame is missing there.
+type EndOrDamage = (LogEnd, Option<DurabilityError>);
+
+/// Reads the records of the segments; besides where they end, what says that a frame is missing there.
+pub(crate) fn read_records(
     disk: &dyn Disk,
     first: u64,
-    mut visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
-    mut visit_notes: impl FnMut(u64, &[u8]),
-) -> Result<(LogEnd, Option<DurabilityError>), DurabilityError> {
+    visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+) -> Result<EndOrDamage, DurabilityError> {
+    read_segments(disk, first, &mut Records(visit))
+}
+
+fn read_segments(
+    disk: &dyn Disk,
+    first: u64,
+    visitor: &mut impl LogVisitor,
+) -> Result<EndOrDamage, DurabilityError> {
     let names = disk.list().map_err(disk_error("listing", disk.place("")))?;
     let numbers = names.iter().filter_map(|name| number_of(name)).filter(|number| *number >= first);
     let segments: BTreeSet<u64> = numbers.collect();
     let last = segments.last().copied().unwrap_or(first.saturating_sub(1));
     let mut end = LogEnd { segment: first.saturating_sub(1), ..LogEnd::default() };
-    let (mut suspect, mut bytes) = (None, Vec::new());
+    let (mut suspect, mut room) = (None, Vec::new());
     for number in first..=last {
         if !segments.contains(&number) {
             let why = "the log goes on behind it, or begins with it";
             return Err(DurabilityError::Missing { file: disk.place(&file_name(number)), why });
         }
-        let mut reader = Reader::open(disk, number, number == last, bytes)?;
-        suspect = reader.read(&mut end, suspect, number == first, (&mut visit, &mut visit_notes))?;
-        bytes = reader.bytes;
+        let reader = Reader::open(disk, number, number == last, room)?;
+        suspect = reader.read(&mut end, suspect, number == first, visitor)?;
+        room = Arc::into_inner(reader.bytes).unwrap_or_else(|| visitor.room());
     }
     Ok((end, suspect))
 }
@@ -125,35 +178,34 @@ struct Reader {
     place: String,
     number: u64,
     is_last: bool,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl Reader {
-    /// Reads the segment's file. `bytes` is room for it, from the segment before.
-    fn open(
-        disk: &dyn Disk,
-        number: u64,
-        is_last: bool,
-        mut bytes: Vec<u8>,
-    ) -> Result<Self, DurabilityError> {
+    /// Reads the segment's file into this room.
+    fn open(disk: &dyn Disk, number: u64, is_last: bool, mut room: Vec<u8>) -> Result<Self, DurabilityError> {
         let name = file_name(number);
         let place = disk.place(&name);
-        let read = disk.open(&name).and_then(|file| read_all_into(&*file, &mut bytes));
-        read.map_err(disk_error("reading", place.clone()))?;
-        Ok(Self { name, place, number, is_last, bytes })
+        let failed = || disk_error("reading", place.clone());
+        let file = disk.open(&name).map_err(failed())?;
+        let got = file.length_bytes().map_err(failed())?;
+        if got > SEGMENT_BYTES_MAX {
+            let (what, expected) = ("bytes of a segment, at most", SEGMENT_BYTES_MAX);
+            let fault = FrameFault::Field { what, expected, got };
+            return Err(DurabilityError::Damaged { file: place, offset: 0, table: None, fault });
+        }
+        read_all_into(&*file, &mut room).map_err(failed())?;
+        Ok(Self { name, place, number, is_last, bytes: Arc::new(room) })
     }
 
     /// Reads the segment. Returns what is wrong where it ends, if a frame is missing there; `suspect` is that
     /// of the segment before.
     fn read(
-        &mut self,
+        &self,
         end: &mut LogEnd,
         suspect: Option<DurabilityError>,
         is_first: bool,
-        (visit, visit_notes): (
-            &mut impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
-            &mut impl FnMut(u64, &[u8]),
-        ),
+        visitor: &mut impl LogVisitor,
     ) -> Result<Option<DurabilityError>, DurabilityError> {
         let header = match SegmentHeader::parse(&self.bytes) {
             Ok(header) => header,
@@ -182,13 +234,14 @@ impl Reader {
                 Err(fault) => return Ok(self.end(at, fault, header, end)),
             };
             let position = LogPosition { segment: self.number, offset: at as u64 };
-            let notes = frame.visit(|record| visit(position, record)).map_err(|fault| match fault {
+            let visited = frame.visit(|record| visitor.record(position, &self.bytes, record));
+            let notes = visited.map_err(|fault| match fault {
                 RecordFault::Fault { table, fault } => self.damaged(at, table, fault),
                 RecordFault::Refused(error) => error,
             })?;
             if !notes.is_empty() {
                 Note::check_all(notes).map_err(|fault| self.damaged(at, None, fault))?;
-                visit_notes(frame.incarnation, notes);
+                visitor.notes(frame.incarnation, notes);
             }
             (end.number, end.checksum) = (frame.number, frame.checksum);
             at += (frame.bytes() as usize).next_multiple_of(SECTOR_BYTES);

@@ -24,18 +24,20 @@ use crate::batch::SortRoom;
 use crate::disk::SECTOR_BYTES;
 use crate::error::disk_error;
 use crate::piece_readers::{FrameToCome, PieceReaders};
-use crate::reader::read_log_with_notes;
+use crate::reader::{LogVisitor, read_log_into};
 use crate::snapshot::{PieceChain, PieceFile};
-use crate::{CatalogueTable, DurabilityError, LogEnd, NoteBatch, Record, RecordBatch, SnapshotPiece, Store};
+use crate::{
+    Catalogue, CatalogueTable, DurabilityError, LogEnd, LogPosition, NoteBatch, Record, RecordBatch,
+    SnapshotPiece, Store,
+};
 
 /// Frames of pieces that were read and not taken in yet, at most.
 const WAITING_MAX: usize = 8;
-/// Batches of the log that were read and not taken in yet, at most. They are large: another is taken in, and
-/// another filled.
-const LOG_WAITING_MAX: usize = 1;
+/// Batches of the log that were read and not taken in yet. They are large: one is taken in, one is filled.
+const LOG_WAITING_MAX: usize = 0;
 
 /// Bytes of notes that are told at once, or a little more.
-const NOTES_BYTES: usize = 256 << 10;
+const NOTES_BYTES: usize = 16 << 20;
 
 /// What is told of the tables.
 pub trait Recovering: Send {
@@ -57,8 +59,8 @@ pub trait Recovering: Send {
     /// Ends the recovery.
     fn end_of_pairs(&mut self) -> Result<(), DurabilityError>;
 
-    /// Records of the log: of each key the newest of those that were read together, in the order of tables
-    /// and keys, removals first.
+    /// Records of the log, one at least: of each key the newest of those that were read together, in the
+    /// order of tables and keys, removals first.
     ///
     /// # Errors
     /// Ends the recovery.
@@ -92,12 +94,18 @@ enum Told {
 }
 
 /// Tells `into` all that the directory says: from a thread of its own, unless the disk wants one reader.
+/// Batches of the log have up to `batch_bytes_max`, and two exist at once, besides half as much to sort them.
+/// The larger they are, the fewer records are told, for of each key one of a batch counts.
 ///
 /// # Errors
 /// [`DurabilityError`]; what `into` refuses.
-pub fn recover(store: &Store, into: &mut dyn Recovering) -> Result<Recovered, DurabilityError> {
-    let (of_pairs, mut recovered) =
-        if store.disk().readers() < 2 { by_one_thread(store, into) } else { by_threads(store, into) }?;
+pub fn recover(
+    store: &Store,
+    batch_bytes_max: usize,
+    into: &mut dyn Recovering,
+) -> Result<Recovered, DurabilityError> {
+    let in_turns = if store.disk().readers() < 2 { by_one_thread } else { by_threads };
+    let (of_pairs, mut recovered) = in_turns(store, batch_bytes_max, into)?;
     for (table, version) in of_pairs {
         let known = recovered.version_max.entry(table).or_insert(0);
         *known = version.max(*known);
@@ -109,14 +117,22 @@ pub fn recover(store: &Store, into: &mut dyn Recovering) -> Result<Recovered, Du
 /// What was found, and the greatest version of each table's pairs in its pieces.
 type Found = (BTreeMap<u32, u64>, Recovered);
 
-fn by_one_thread(store: &Store, into: &mut dyn Recovering) -> Result<Found, DurabilityError> {
+fn by_one_thread(
+    store: &Store,
+    batch_bytes_max: usize,
+    into: &mut dyn Recovering,
+) -> Result<Found, DurabilityError> {
     let taking = RefCell::new(Taking::new(into));
-    let reading = Reading { store, taker: Taker::Here(&taking), readers: PieceReaders::none() };
-    let read = reading.read()?;
+    let (taker, readers) = (Taker::Here(&taking), PieceReaders::none());
+    let read = Reading { store, batch_bytes_max, taker, readers }.read()?;
     Ok((taking.into_inner().version_max, read))
 }
 
-fn by_threads(store: &Store, into: &mut dyn Recovering) -> Result<Found, DurabilityError> {
+fn by_threads(
+    store: &Store,
+    batch_bytes_max: usize,
+    into: &mut dyn Recovering,
+) -> Result<Found, DurabilityError> {
     let (sender, receiver) = sync_channel(WAITING_MAX);
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("recovery".into());
@@ -125,7 +141,7 @@ fn by_threads(store: &Store, into: &mut dyn Recovering) -> Result<Found, Durabil
         let taking = taking.map_err(disk_error("starting a thread for", store.disk().place("")))?;
         let readers = PieceReaders::start(scope, &**store.disk());
         let taker = Taker::Thread(sender);
-        let read = readers.and_then(|readers| Reading { store, taker, readers }.read());
+        let read = readers.and_then(|readers| Reading { store, batch_bytes_max, taker, readers }.read());
         let joined = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
         joined.and_then(|of_pairs| Ok((of_pairs, read?)))
     })
@@ -146,18 +162,11 @@ enum LogTaker<'t, 'r> {
 }
 
 impl LogTaker<'_, '_> {
-    fn again(&self) -> Self {
-        match self {
-            Self::Thread(parts) => Self::Thread(parts.clone()),
-            Self::Here(taking) => Self::Here(taking),
-        }
-    }
-
     /// Tells a part. Returns the batch of records that was taken in, if it was.
     fn tell(&self, part: LogPart) -> Result<Option<RecordBatch>, DurabilityError> {
         match self {
             Self::Thread(parts) => parts.send(part).map(|()| None).map_err(|_| nobody_takes()),
-            Self::Here(taking) => taking.borrow_mut().part(part),
+            Self::Here(taking) => taking.borrow_mut().part(part).map(Some),
         }
     }
 }
@@ -211,27 +220,20 @@ impl<'r> Taking<'r> {
             }
             Told::EndOfPairs => self.into.end_of_pairs(),
             Told::Log(parts, taken) => parts.iter().try_for_each(|part| {
-                if let Some(batch) = self.part(part)? {
-                    // The reader may be at the end.
-                    _ = taken.send(batch);
-                }
+                // The reader may be at the end.
+                _ = taken.send(self.part(part)?);
                 Ok(())
             }),
         }
     }
 
-    /// Takes in a part of the log, and gives back a batch of records.
-    fn part(&mut self, part: LogPart) -> Result<Option<RecordBatch>, DurabilityError> {
-        match part {
-            LogPart::Records(batch) => {
-                self.into.records(&batch)?;
-                Ok(Some(batch))
-            }
-            LogPart::Notes(batch) => {
-                self.into.notes(&batch);
-                Ok(None)
-            }
+    /// Takes in a part of the log, and gives back the batch of records.
+    fn part(&mut self, part: LogPart) -> Result<RecordBatch, DurabilityError> {
+        if !part.records.is_empty() {
+            self.into.records(&part.records)?;
         }
+        self.into.notes(&part.notes);
+        Ok(part.records)
     }
 
     fn frame(&mut self, frame: &FrameToCome) -> Result<(), DurabilityError> {
@@ -252,14 +254,15 @@ impl<'r> Taking<'r> {
 /// A directory that is read.
 struct Reading<'s, 't, 'r> {
     store: &'s Store,
+    batch_bytes_max: usize,
     taker: Taker<'t, 'r>,
     readers: PieceReaders,
 }
 
 /// A part of the log.
-enum LogPart {
-    Records(RecordBatch),
-    Notes(NoteBatch),
+struct LogPart {
+    records: RecordBatch,
+    notes: NoteBatch,
 }
 
 /// A log on its way to the tables.
@@ -269,8 +272,22 @@ struct LogTeller<'t, 'r> {
     taken: Option<Receiver<RecordBatch>>,
     /// What was read last, and not told.
     batch: RecordBatch,
-    /// Room to sort it.
-    room: SortRoom,
+    batch_bytes_max: usize,
+    notes: NoteBatch,
+    /// Room to sort a batch.
+    sort_room: SortRoom,
+    /// Room for segments, of batches that were taken in.
+    rooms: Vec<Vec<u8>>,
+}
+
+/// What stands in a log, by what the catalogue says of it.
+struct LogReading<'c, 't, 'r> {
+    catalogue: &'c Catalogue,
+    log: LogTeller<'t, 'r>,
+    /// Records that count.
+    records: u64,
+    /// The greatest version of each table.
+    version_max: BTreeMap<u32, u64>,
 }
 
 impl<'t, 'r> Reading<'_, 't, 'r> {
@@ -287,35 +304,10 @@ impl<'t, 'r> Reading<'_, 't, 'r> {
             }
             self.tell(Told::EndOfPairs)?;
         }
-        let (mut records, mut log) = (0, self.begin_log()?);
-        let (mut notes, told) = (NoteBatch::default(), log.parts.again());
-        let take_notes = |incarnation, of_frame: &[u8]| {
-            if incarnation >= catalogue.authors_since {
-                notes.extend(of_frame);
-            }
-            if notes.bytes() >= NOTES_BYTES {
-                // If nobody hears it, what follows is told nobody, either.
-                _ = told.tell(LogPart::Notes(std::mem::take(&mut notes)));
-            }
-        };
-        let (disk, first) = (&**self.store.disk(), catalogue.first_segment);
-        let take_record = |position, record: Record<'_>| {
-            let Some(table) = catalogue.tables.get(&record.table) else { return Ok(()) };
-            if !table.needs(position, record.key) {
-                return Ok(());
-            }
-            records += 1;
-            #[cfg(injected)]
-            if crate::injected::VERSION_REUSED.is_injected() {
-                return log.push(record);
-            }
-            let greatest = version_max.entry(record.table).or_insert(0);
-            *greatest = record.version.max(*greatest);
-            log.push(record)
-        };
-        let end = read_log_with_notes(disk, first, take_record, take_notes)?;
+        let mut reading = LogReading { catalogue, log: self.begin_log()?, records: 0, version_max };
+        let end = read_log_into(&**self.store.disk(), catalogue.first_segment, &mut reading)?;
+        let LogReading { mut log, records, version_max, .. } = reading;
         log.flush()?;
-        log.parts.tell(LogPart::Notes(notes))?;
         Ok(Recovered { end, records, version_max })
     }
 
@@ -342,7 +334,10 @@ impl<'t, 'r> Reading<'_, 't, 'r> {
                 (LogTaker::Thread(parts), Some(taken))
             }
         };
-        Ok(LogTeller { parts, taken, batch: RecordBatch::default(), room: SortRoom::default() })
+        let batch_bytes_max = self.batch_bytes_max;
+        let (batch, notes) = (RecordBatch::default(), NoteBatch::default());
+        let (sort_room, rooms) = (SortRoom::default(), Vec::new());
+        Ok(LogTeller { parts, taken, batch, batch_bytes_max, notes, sort_room, rooms })
     }
 
     fn tell(&self, told: Told) -> Result<(), DurabilityError> {
@@ -353,23 +348,63 @@ impl<'t, 'r> Reading<'_, 't, 'r> {
     }
 }
 
+impl LogVisitor for LogReading<'_, '_, '_> {
+    fn room(&mut self) -> Vec<u8> {
+        self.log.rooms.pop().unwrap_or_default()
+    }
+
+    #[inline]
+    fn record(
+        &mut self,
+        position: LogPosition,
+        bytes: &Arc<Vec<u8>>,
+        record: Record<'_>,
+    ) -> Result<(), DurabilityError> {
+        let Some(table) = self.catalogue.tables.get(&record.table) else { return Ok(()) };
+        if !table.needs(position, record.key) {
+            return Ok(());
+        }
+        self.records += 1;
+        #[cfg(injected)]
+        if crate::injected::VERSION_REUSED.is_injected() {
+            return self.log.push(bytes, record);
+        }
+        let greatest = self.version_max.entry(record.table).or_insert(0);
+        *greatest = record.version.max(*greatest);
+        self.log.push(bytes, record)
+    }
+
+    fn notes(&mut self, incarnation: u64, notes: &[u8]) {
+        if incarnation >= self.catalogue.authors_since {
+            self.log.notes.extend(notes);
+        }
+        if self.log.notes.bytes() >= NOTES_BYTES {
+            // If nobody hears it, what follows is told nobody, either.
+            _ = self.log.flush();
+        }
+    }
+}
+
 impl LogTeller<'_, '_> {
-    fn push(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
-        self.batch.push(record);
-        if self.batch.is_full() { self.flush() } else { Ok(()) }
+    #[inline]
+    fn push(&mut self, bytes: &Arc<Vec<u8>>, record: Record<'_>) -> Result<(), DurabilityError> {
+        if self.batch.is_full_for(bytes, self.batch_bytes_max) {
+            self.flush()?;
+        }
+        self.batch.push(bytes, record);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), DurabilityError> {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && self.notes.bytes() == 0 {
             return Ok(());
         }
-        self.batch.keep_newest(&mut self.room);
-        let next = self.taken.as_ref().and_then(|taken| taken.try_recv().ok());
-        let batch = std::mem::replace(&mut self.batch, next.unwrap_or_default());
-        if let Some(batch) = self.parts.tell(LogPart::Records(batch))? {
-            self.batch = batch;
-        }
-        self.batch.clear();
+        self.batch.keep_newest(&mut self.sort_room);
+        let (records, notes) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.notes));
+        let taken_here = self.parts.tell(LogPart { records, notes })?;
+        let taken = taken_here.or_else(|| self.taken.as_ref()?.try_recv().ok());
+        self.batch = taken.unwrap_or_default();
+        self.batch.clear(|room| self.rooms.push(room));
         Ok(())
     }
 }

@@ -248,7 +248,8 @@ pub fn read_piece(
     let file = PieceFile::open(disk, piece, table)?;
     let (mut bytes, mut chain) = (Vec::new(), PieceChain::default());
     for _ in 0..piece.frames {
-        let frame = file.read_frame(chain.at, file.frame_bytes(chain.at)?, &mut bytes)?;
+        file.read_bytes(chain.at, file.frame_bytes(chain.at)?, &mut bytes)?;
+        let frame = file.parse_frame(chain.at, &bytes)?;
         file.check(&frame, &chain)?;
         file.visit(chain.at, &frame, &mut visit)?;
         chain.go_on(&frame);
@@ -308,19 +309,23 @@ impl PieceFile {
         read().map_err(disk_error("reading", self.place.clone()))
     }
 
-    /// Reads the frame of so many bytes that begins at `at`. Whether it belongs there is not known yet.
-    pub(crate) fn read_frame<'b>(
+    /// Reads the bytes of the frame that begins at `at`, in the place of what stands in `into`.
+    pub(crate) fn read_bytes(
         &self,
         at: u64,
         frame_bytes: u64,
-        into: &'b mut Vec<u8>,
-    ) -> Result<Frame<'b>, DurabilityError> {
-        into.clear();
+        into: &mut Vec<u8>,
+    ) -> Result<(), DurabilityError> {
         into.resize(frame_bytes as usize, 0);
-        if frame_bytes > 0 {
-            self.file.read_at(at, into).map_err(disk_error("reading", self.place.clone()))?;
+        if frame_bytes == 0 {
+            return Ok(());
         }
-        Frame::parse(into).map_err(|fault| self.damaged(at, fault))
+        self.file.read_at(at, into).map_err(disk_error("reading", self.place.clone()))
+    }
+
+    /// The frame of these bytes, which were read at `at`. Whether it belongs there is not known yet.
+    pub(crate) fn parse_frame<'b>(&self, at: u64, bytes: &'b [u8]) -> Result<Frame<'b>, DurabilityError> {
+        Frame::parse(bytes).map_err(|fault| self.damaged(at, fault))
     }
 
     /// Refuses a frame that does not go on with what was read.

@@ -11,6 +11,8 @@ mod readers;
 use crash_model::{Durability, Outcome, Program, seed, try_to_start};
 use farsight_durability::disk::{Fault, SimulatedDisk};
 
+/// Bytes of a batch of the log: of some records, so that there are several.
+const BATCH_BYTES_MAX: usize = 512;
 /// Programs of a run.
 const PROGRAMS: u64 = 6;
 /// Operations of a start that fail in turn, one a start.

@@ -14,6 +14,8 @@ use farsight_durability::{
 };
 use farsight_layout::value_block::RecordKind;
 
+use super::BATCH_BYTES_MAX;
+
 /// Short segments, so that a program has several.
 const OPTIONS: LogOptions = LogOptions { segment_bytes: 4096 };
 const STEPS: usize = 24;
@@ -142,14 +144,15 @@ fn recovered(disk: &SimulatedDisk, what: &str) -> (Tables, Recovered) {
     disk.set_readers(1 + RECOVERIES.fetch_add(1, Ordering::Relaxed) % 2);
     let store = Store::open(Arc::new(disk.clone()), 1).unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut found = Tables::default();
-    let recovered = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let recovered =
+        recover(&store, BATCH_BYTES_MAX, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
     (found, recovered)
 }
 
 /// Starts on `disk`, which may fail.
 pub(crate) fn try_to_start(disk: &SimulatedDisk) -> Result<Recovered, DurabilityError> {
     let store = Store::open(Arc::new(disk.clone()), 1)?;
-    recover(&store, &mut Tables::default())
+    recover(&store, BATCH_BYTES_MAX, &mut Tables::default())
 }
 
 impl Run {
@@ -161,7 +164,9 @@ impl Run {
     pub(crate) fn check_start(&self, disk: &SimulatedDisk, seed: u64, what: &str) {
         let store = Store::open(Arc::new(disk.clone()), 1).unwrap_or_else(|error| panic!("{what}: {error}"));
         let mut found = Tables::default();
-        let end = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}")).end;
+        let end = recover(&store, BATCH_BYTES_MAX, &mut found)
+            .unwrap_or_else(|error| panic!("{what}: {error}"))
+            .end;
         let is_found = |state: &Tables| state.pairs == found.pairs && state.noted == found.noted;
         assert!(self.possible.iter().any(is_found), "{what}: found {found:#?}");
         let mut log = Log::new(Arc::clone(store.disk()), OPTIONS, store.catalogue().incarnation, &end);
@@ -208,7 +213,7 @@ impl Running<'_> {
         for _ in 0..2 {
             let mut store = Store::open(Arc::clone(disk), 1)?;
             let mut found = Tables::default();
-            let Recovered { end, version_max, .. } = recover(&store, &mut found)?;
+            let Recovered { end, version_max, .. } = recover(&store, BATCH_BYTES_MAX, &mut found)?;
             let told = (&found.pairs, found.noted);
             let own = (&self.tables.pairs, self.tables.noted);
             assert_eq!(told, own, "a life that ended well has lost nothing");

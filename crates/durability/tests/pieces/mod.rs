@@ -10,6 +10,8 @@ use farsight_durability::{
 };
 use farsight_layout::value_block::RecordKind;
 
+use super::BATCH_BYTES_MAX;
+
 const TABLE: u32 = 0;
 const KEYS: u64 = 12;
 /// Short segments, and pieces of a few pairs.
@@ -56,7 +58,7 @@ struct Directory {
 impl Directory {
     fn new(disk: Arc<dyn Disk>) -> Self {
         let mut store = Store::open(disk, 1).expect("a directory");
-        let end = recover(&store, &mut Newest::default()).expect("an empty one").end;
+        let end = recover(&store, BATCH_BYTES_MAX, &mut Newest::default()).expect("an empty one").end;
         let log = Log::new(Arc::clone(store.disk()), OPTIONS, store.catalogue().incarnation, &end);
         let (name, definition, pieces) = ("t".to_owned(), Vec::new(), Vec::new());
         let table = CatalogueTable { name, definition, since: log.position(), pieces };
@@ -108,7 +110,7 @@ fn write_one_piece_of_several() {
 
     let mut newest = Newest::default();
     let store = Store::open(Arc::new(disk.crash(1)), 1).expect("a directory");
-    recover(&store, &mut newest).expect("all that is needed");
+    recover(&store, BATCH_BYTES_MAX, &mut newest).expect("all that is needed");
     assert_eq!(newest.0[&0_u64.to_le_bytes()[..]], written, "what the older piece lacks is in the log");
     let LogPosition { segment, .. } = directory.log.position();
     assert!(store.catalogue().first_segment < segment, "it was kept");

@@ -9,6 +9,8 @@ use farsight_durability::{
     recover,
 };
 
+use super::BATCH_BYTES_MAX;
+
 const TABLES: u32 = 2;
 const KEYS: u64 = 120;
 /// A frame has 32 pairs and 256 KiB, a piece two frames and a half.
@@ -75,7 +77,7 @@ fn told(disk: &SimulatedDisk, readers: usize) -> Result<Vec<(u32, u64, u64, u8)>
     disk.set_readers(readers);
     let store = Store::open(Arc::new(disk.clone()), 1).map_err(|error| error.to_string())?;
     let mut told = Told::default();
-    let recovered = recover(&store, &mut told).map_err(|error| error.to_string())?;
+    let recovered = recover(&store, BATCH_BYTES_MAX, &mut told).map_err(|error| error.to_string())?;
     assert!(recovered.version_max.values().all(|version| *version == KEYS));
     Ok(told.pairs)
 }

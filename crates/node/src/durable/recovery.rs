@@ -20,6 +20,12 @@ use crate::table::Table;
 /// Versions left out at a start where a life before has acknowledged writes before they were durable: clients
 /// may have seen as many that are lost.
 const VERSIONS_LOST_MAX: u64 = 1 << 24;
+/// Bytes of a batch of the log, at most. Of each key one record of a batch is applied, and in the order of
+/// keys they find their leaves near each other. Tests have short logs, and want several batches.
+const BATCH_BYTES_MAX: u64 = if cfg!(debug_assertions) { 4 << 10 } else { 256 << 20 };
+/// What part of such memory as has a bound of its own is a batch, at most. There are two, and room to sort
+/// one.
+const MEMORY_OF_A_BATCH: u64 = 4;
 /// Records whose keys are looked for together, while as many are applied.
 const AHEAD: usize = 64;
 /// Lines of a value that are brought near before it is applied.
@@ -39,7 +45,7 @@ impl NodeState {
             store.change(|catalogue| catalogue.acknowledges_early = true)?;
         }
         let mut tables = RecoveredTables { state: self, current: None };
-        let Recovered { end, records, version_max } = recover(&store, &mut tables)?;
+        let Recovered { end, records, version_max } = recover(&store, self.batch_bytes_max(), &mut tables)?;
         let mut pairs = 0;
         for table in self.tables.all() {
             let greatest = version_max.get(&table.id().0).copied().unwrap_or(0);
@@ -72,6 +78,11 @@ impl NodeState {
         let log = Log::new(Arc::clone(store.disk()), durable.log, incarnation, &end);
         drop(store);
         Ok(Some(Sequencer::new(Arc::clone(self), Arc::clone(durable), log)))
+    }
+
+    /// Bytes of a batch of the log.
+    fn batch_bytes_max(&self) -> usize {
+        (self.tables.memory().bounded_bytes() / MEMORY_OF_A_BATCH).min(BATCH_BYTES_MAX) as usize
     }
 
     /// What makes the snapshots of its directory of data, if it has one.
