@@ -242,7 +242,7 @@ impl SimulatedPlan {
             bytes_read_per_op: an_operation(meters.read_bytes),
             writes_per_op: an_operation(meters.writes),
             atomics_per_op: an_operation(meters.atomics),
-            calls_per_op: an_operation(meters.calls),
+            calls_per_op: an_operation(meters.calls + counted.calls_to_others),
             doorbells_per_op: an_operation(meters.doorbells),
             fallbacks_per_op: an_operation(counted.fallbacks),
             value_hits_per_get: counted.value_hits as f64 / counted.gets.max(1) as f64,

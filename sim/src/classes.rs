@@ -63,6 +63,8 @@ marks! {
     Proxied,
     /// Of those writes, one for which a later one of the same key stood.
     Combined,
+    /// A compute node said where a key stands, or what it holds.
+    FoundForOthers,
     /// A GET was answered by a value that its compute node kept.
     ValueHit,
     /// A write, or a split, waited until nobody gave out a value that was kept.

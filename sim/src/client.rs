@@ -15,7 +15,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_client::{Access, Direction, OpenError, Origin, ReadError, Table, ValueCache, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
-use farsight_index::{Answers, Counters, OldValues};
+use farsight_index::{Answers, Counters, OldValues, ReadsByOthers};
 use farsight_layout::FORMAT_VERSION;
 use farsight_oracles::{Identity, values};
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
@@ -78,6 +78,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) scan_ways: &'static [Direction],
     /// What caches may take changes, up to so many bytes.
     pub(crate) budget_bytes_max: Option<u64>,
+    /// What compute nodes that serve do for GETs of programs.
+    pub(crate) reads_by_others: ReadsByOthers,
     /// What programs keep of the table's values.
     pub(crate) value_cache: Option<ValueCache>,
     pub(crate) access: Access,
@@ -262,14 +264,10 @@ impl<C: Cluster> Plan<C> {
         let opened = client.open_table(self.table);
         let table =
             opened.map_err(|error| self.end("opening the table", &error, self.allowed.catalogue(&error)))?;
+        let helped = table.set_reads_by_others(self.reads_by_others);
+        helped.map_err(|error| self.end("help with GETs", &error, self.allowed.opening(&error)))?;
         if let Some(cache) = self.value_cache {
-            let are_kept = table.set_value_cache(cache);
-            let are_kept = are_kept
-                .map_err(|error| self.end("values to be kept", &error, self.allowed.opening(&error)))?;
-            if !are_kept {
-                self.journal.complain("no values are kept".to_owned());
-            }
-            self.start_keepers(&table)?;
+            self.keep_values(&table, cache)?;
         }
         Ok(table)
     }

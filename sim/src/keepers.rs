@@ -4,14 +4,25 @@
 
 use std::sync::Arc;
 
-use farsight_client::Table;
+use farsight_client::{Table, ValueCache};
 
 use crate::client::{End, Plan};
 use crate::cluster::Cluster;
 
 impl<C: Cluster> Plan<C> {
+    /// Has a program keep values of the table.
+    pub(crate) fn keep_values(&self, table: &Table, cache: ValueCache) -> Result<(), End> {
+        let are_kept = table
+            .set_value_cache(cache)
+            .map_err(|error| self.end("values to be kept", &error, self.allowed.opening(&error)))?;
+        if !are_kept {
+            self.journal.complain("no values are kept".to_owned());
+        }
+        self.start_keepers(table)
+    }
+
     /// Starts who hears which kept values count no more, for as long as the program lives.
-    pub(crate) fn start_keepers(&self, table: &Table) -> Result<(), End> {
+    fn start_keepers(&self, table: &Table) -> Result<(), End> {
         let keepers = table.keepers();
         let keepers =
             keepers.map_err(|error| self.end("who keeps values", &error, self.allowed.opening(&error)))?;

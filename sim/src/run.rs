@@ -19,6 +19,7 @@ use farsight_base::{LINE_BYTES, Stamp, WORDS_PER_LINE};
 use farsight_client::{Access, CatalogueError, ValueCache};
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
+use farsight_index::ReadsByOthers;
 use farsight_layout::Geometry;
 use farsight_layout::pool::BlockGeometry;
 use farsight_node::NodeOptions;
@@ -289,6 +290,7 @@ impl Scenario {
             walks_one_in: self.walks_one_in,
             scan_ways: self.scan_ways,
             budget_bytes_max: self.budget_bytes_max,
+            reads_by_others: self.pool.map_or(ReadsByOthers::None, |shape| shape.reads_by_others),
             value_cache: self
                 .pool
                 .and_then(|shape| shape.reads_a_write)

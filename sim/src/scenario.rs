@@ -4,6 +4,7 @@ use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::{Line, Stamp};
 use farsight_client::{EngineKind, GroupSizes};
 use farsight_fabric_sim::{Fault, Rule};
+use farsight_index::ReadsByOthers;
 use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 use farsight_oracles::{EightBytes, Identity};
 use farsight_protocol::Direction;
@@ -115,6 +116,8 @@ pub struct PoolShape {
     pub trainers: usize,
     /// Compute nodes that write for the others of a FlexKV table.
     pub proxies: usize,
+    /// What they do for GETs of the others.
+    pub reads_by_others: ReadsByOthers,
     /// The sizes of groups that they make, in turns.
     pub group_sizes: [GroupSizes; 2],
     /// Of the operations, one in so many is a process's last in its compute node: a new one joins.

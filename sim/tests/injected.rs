@@ -184,6 +184,7 @@ found! {
     a_call_to_a_compute_node_repeated: LostCallRepeated in "hashed-proxied" within 50;
     a_removal_by_a_compute_node_repeated: LostRemovalRepeated in "hashed-proxied" within 200;
     a_row_that_has_what_it_removed: RemovedInRowHeld in "hashed-proxied" within 50;
+    a_key_said_to_be_absent_unread: AbsentUnread in "hashed-proxied" within 200;
     the_first_write_of_a_batch_stored: FirstWriteStored in "hashed-proxied" within 20;
     a_call_of_another_epoch_executed: OtherEpochServed in "hashed-proxied" within 10_000;
     an_update_overtaken_by_who_looked: OvertakenByLooker in "hashed-conditional" within 2_000;

@@ -81,6 +81,7 @@ fn compute_nodes_that_serve_write_for_others() {
     let coverage = coverage_of_twins("hashed-proxied");
     assert!(coverage.seen(Mark::Proxied) > coverage.seen(Mark::Combined));
     assert!(coverage.seen(Mark::Combined) > 0, "no write was combined with another one");
+    assert!(coverage.seen(Mark::FoundForOthers) > 0, "no key was found for others");
 }
 
 /// A seed that failed once, when each key was its identity's number: so it is what it was then.

@@ -20,7 +20,9 @@ pub(super) fn core_ps(prices: &EnginePrices, request: &[u8], reply: &[u8]) -> u6
             let descents = count(descents(&entries, reply));
             count(entries.len()) * prices.core_write_entry_ps + descents * prices.core_descent_ps
         }
-        Ok(Request::Delegate { entries, .. }) => count(entries.len()) * prices.core_pair_ps,
+        Ok(Request::Delegate { entries, .. } | Request::Find { entries, .. }) => {
+            count(entries.len()) * prices.core_pair_ps
+        }
         Ok(Request::Lookup { .. }) => prices.core_descent_ps + prices.core_pair_ps,
         _ => 0,
     };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farsight::ReadsByOthers;
 use farsight_compute_node::OFFER_PAUSE;
 use farsight_layout::hash_index::HASH_PARTITIONS;
 use farsight_protocol::ProxyPace;
@@ -34,13 +35,16 @@ pub struct Proxying {
     pub offloaded: Offloaded,
     /// How fast it is decided who writes what. In runs of some milliseconds nothing is at the usual pace.
     pub pace: ProxyPace,
+    /// What they do for the GETs of others.
+    pub reads: ReadsByOthers,
 }
 
 impl Proxying {
     /// So many machines, with a thread each, write for others in all partitions.
     #[must_use]
     pub fn by(machines: usize) -> Self {
-        Self { machines, threads: 1, offloaded: Offloaded::Numbered(100), pace: ProxyPace::default() }
+        let (offloaded, pace) = (Offloaded::Numbered(100), ProxyPace::default());
+        Self { machines, threads: 1, offloaded, pace, reads: ReadsByOthers::None }
     }
 
     /// Partitions for which each machine offers to write.

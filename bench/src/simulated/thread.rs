@@ -46,6 +46,7 @@ pub(super) struct Counted {
     pub(super) fallbacks: u64,
     pub(super) address_hits: u64,
     pub(super) value_hits: u64,
+    pub(super) calls_to_others: u64,
 }
 
 /// How many reads, and how long they took, by what answered them: a kept value, an address that was
@@ -58,8 +59,8 @@ pub(super) struct ReadsByHit {
 
 impl Counted {
     fn of(counters: Counters) -> Self {
-        let Counters { gets, fallbacks, address_hits, value_hits, .. } = counters;
-        Self { gets, fallbacks, address_hits, value_hits }
+        let Counters { gets, fallbacks, address_hits, value_hits, calls_to_others, .. } = counters;
+        Self { gets, fallbacks, address_hits, value_hits, calls_to_others }
     }
 
     fn since(self, before: Self) -> Self {
@@ -68,6 +69,7 @@ impl Counted {
             fallbacks: self.fallbacks - before.fallbacks,
             address_hits: self.address_hits - before.address_hits,
             value_hits: self.value_hits - before.value_hits,
+            calls_to_others: self.calls_to_others - before.calls_to_others,
         }
     }
 
@@ -76,6 +78,7 @@ impl Counted {
         self.fallbacks += other.fallbacks;
         self.address_hits += other.address_hits;
         self.value_hits += other.value_hits;
+        self.calls_to_others += other.calls_to_others;
     }
 }
 

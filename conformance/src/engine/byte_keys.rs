@@ -1,8 +1,6 @@
 //! Tables whose keys are bytes of any length, as the suite sees them: those of a pool, whose sessions take
 //! byte strings for its identities.
 
-use std::sync::Arc;
-
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::PoolClient;
@@ -12,7 +10,7 @@ use farsight_protocol::{KeyKind, ValueKind};
 use super::blocks::HasBlocks;
 use super::contended::OneClient;
 use super::direct::SessionView;
-use super::pool_store::{PoolStore, await_training, connect};
+use super::pool_store::{Opening, PoolStore, await_training};
 use super::{EngineUnderTest, TableUnderTest};
 use crate::fabric::FabricUnderTest;
 
@@ -37,7 +35,7 @@ impl<F: FabricUnderTest> ByteKeys<F> {
         let mut new = self.pool.new_table(&name, 8);
         (new.definition.values, new.definition.key_kind) = (values, KeyKind::Bytes);
         drop(self.pool.create_as(new));
-        ByteKeysTable { subjects: self.pool.subjects(), client: self.pool.connect(), name }
+        ByteKeysTable { opening: self.pool.opening(name), client: self.pool.connect() }
     }
 }
 
@@ -75,14 +73,13 @@ impl<F: FabricUnderTest> HasBlocks for ByteKeys<F> {
 
 /// A table of it.
 pub struct ByteKeysTable<F: FabricUnderTest> {
-    subjects: Arc<Vec<F>>,
+    opening: Opening<F>,
     client: PoolClient<F::Connection>,
-    name: String,
 }
 
 impl<F: FabricUnderTest> OneClient for ByteKeysTable<F> {
     fn sessions_of_one_client(&self, accesses: &[Access]) -> Vec<SessionView<Vec<u8>>> {
-        let table = self.client.open_table(&self.name).expect("the table");
+        let table = self.opening.by(&self.client);
         let session = |access: &Access| table.session(*access).expect("a session");
         accesses.iter().map(session).map(SessionView::new).collect()
     }
@@ -92,8 +89,7 @@ impl<F: FabricUnderTest> TableUnderTest for ByteKeysTable<F> {
     type Session = SessionView<Vec<u8>>;
 
     fn session(&self, access: Access) -> Self::Session {
-        let table = connect(&self.subjects).open_table(&self.name).expect("the table");
-        SessionView::new(table.session(access).expect("a session"))
+        SessionView::new(self.opening.anew().session(access).expect("a session"))
     }
 
     fn await_training(&self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight::Access;
+use farsight::{Access, ReadsByOthers};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{Client, ClientOptions, EngineKind, GroupSizes, NewTable, PoolClient, Table};
 use farsight_durability::disk::SimulatedDisk;
@@ -11,7 +11,7 @@ use farsight_index::Registered;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{DataOptions, Node, NodeEngines, NodeHandle, NodeOptions};
 use farsight_oracles::EightBytes;
-use farsight_protocol::{KeyKind, TableDefinition, ValueKind};
+use farsight_protocol::{KeyKind, ServedWork, TableDefinition, ValueKind};
 
 use super::blocks::{HasBlocks, VALUE_BYTES_MAX};
 use super::contended::OneClient;
@@ -34,6 +34,8 @@ const GROUPS_A_STEP: usize = 64;
 pub struct PoolStore<F: FabricUnderTest> {
     /// Writes for others. It ends before the nodes.
     served: Option<Served<F>>,
+    /// What that does for GETs.
+    reads_by_others: ReadsByOthers,
     subjects: Arc<Vec<F>>,
     nodes: Vec<NodeHandle>,
     /// What its tables are of.
@@ -139,6 +141,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
         let tables = AtomicU64::new(0);
         Self {
             served: None,
+            reads_by_others: ReadsByOthers::None,
             subjects: Arc::new(subjects),
             nodes,
             kind,
@@ -156,23 +159,29 @@ impl<F: FabricUnderTest> PoolStore<F> {
         Self { have_deadlines: true, ..self }
     }
 
-    /// Beside its nodes a compute node listens at `place`, which writes for all clients of its tables.
+    /// Beside its nodes a compute node listens at `place`, which writes for all clients of its tables, and
+    /// does so much for their GETs.
     ///
     /// # Panics
     /// If it does not start.
     #[must_use]
-    pub fn served(self, place: F) -> Self
+    pub fn served(self, place: F, reads_by_others: ReadsByOthers) -> Self
     where
         F: HasUrl,
     {
         let served = Served::start(place, &self.connect());
-        Self { served: Some(served), ..self }
+        Self { served: Some(served), reads_by_others, ..self }
     }
 
-    /// Writes that the compute node beside it executed for others.
+    /// What the compute node beside it did for others.
     #[must_use]
-    pub fn served_writes(&self) -> u64 {
-        self.served.as_ref().map_or(0, Served::writes)
+    pub fn served_work(&self) -> ServedWork {
+        self.served.as_ref().map_or_else(ServedWork::default, Served::work)
+    }
+
+    /// How clients open a table of this name.
+    pub(super) fn opening(&self, name: String) -> Opening<F> {
+        Opening { subjects: Arc::clone(&self.subjects), name, reads_by_others: self.reads_by_others }
     }
 
     /// A client of its own.
@@ -281,21 +290,42 @@ impl<F: FabricUnderTest> PoolStore<F> {
         let mut new = self.new_table(&name, 8);
         new.definition.values = values;
         drop(self.create_as(new));
-        StoredTable { subjects: Arc::clone(&self.subjects), client: self.connect(), name, kind: self.kind }
+        let opening = self.opening(name);
+        StoredTable { opening, client: self.connect(), kind: self.kind }
     }
 }
 
 /// A table of it.
 pub struct StoredTable<F: FabricUnderTest> {
-    subjects: Arc<Vec<F>>,
+    opening: Opening<F>,
     client: PoolClient<F::Connection>,
-    name: String,
     kind: &'static EngineKind,
+}
+
+/// How clients open a table.
+pub(super) struct Opening<F> {
+    subjects: Arc<Vec<F>>,
+    pub(super) name: String,
+    reads_by_others: ReadsByOthers,
+}
+
+impl<F: FabricUnderTest> Opening<F> {
+    /// The table, opened by a client.
+    pub(super) fn by(&self, client: &Client) -> Table {
+        let table = client.open_table(&self.name).expect("the table");
+        table.set_reads_by_others(self.reads_by_others).expect("an open table");
+        table
+    }
+
+    /// The table, opened by a client of its own.
+    pub(super) fn anew(&self) -> Table {
+        self.by(&connect(&self.subjects))
+    }
 }
 
 impl<F: FabricUnderTest> OneClient for StoredTable<F> {
     fn sessions_of_one_client(&self, accesses: &[Access]) -> Vec<SessionView> {
-        let table = self.client.open_table(&self.name).expect("the table");
+        let table = self.opening.by(&self.client);
         let session = |access: &Access| table.session(*access).expect("a session");
         accesses.iter().map(session).map(SessionView::new).collect()
     }
@@ -305,15 +335,14 @@ impl<F: FabricUnderTest> TableUnderTest for StoredTable<F> {
     type Session = SessionView;
 
     fn session(&self, access: Access) -> Self::Session {
-        let table = connect(&self.subjects).open_table(&self.name).expect("the table");
-        SessionView::new(table.session(access).expect("a session"))
+        SessionView::new(self.opening.anew().session(access).expect("a session"))
     }
 
     fn await_training(&self) {
         if self.kind.nodes_train {
             return await_training(&self.client);
         }
-        let mut trainer = self.client.trainer(&self.name, GroupSizes::USUAL).expect("a trainer");
+        let mut trainer = self.client.trainer(&self.opening.name, GroupSizes::USUAL).expect("a trainer");
         trainer.catch_up(STEPS_MAX, GROUPS_A_STEP).expect("training");
     }
 }

@@ -8,6 +8,7 @@ use farsight_compute_node::{OFFER_PAUSE, Serving, ServingOptions};
 use farsight_layout::FORMAT_VERSION;
 use farsight_layout::hash_index::HASH_PARTITIONS;
 use farsight_node::{Service as _, Signal, Threads};
+use farsight_protocol::ServedWork;
 
 use crate::fabric::{FabricUnderTest, HasUrl};
 
@@ -27,6 +28,7 @@ impl<F: FabricUnderTest + HasUrl> Served<F> {
             listener: Arc::new(place.listen(FORMAT_VERSION)),
             partitions: HASH_PARTITIONS as u16,
             percent: Some(100),
+            cache_bytes: None,
             clock: Arc::new(clock.clone()),
         };
         let serving = Arc::new(Serving::new(pool.clone(), options).expect("messages are long enough"));
@@ -58,9 +60,9 @@ impl<F> Served<F> {
         self.serving.offer().expect("a pool that lives");
     }
 
-    /// Writes that it executed for others.
-    pub(super) fn writes(&self) -> u64 {
-        self.serving.writes().0
+    /// What it did for others.
+    pub(super) fn work(&self) -> ServedWork {
+        self.serving.work()
     }
 }
 

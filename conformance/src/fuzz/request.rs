@@ -108,10 +108,7 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::begin_write_values(&mut frame, table, operation, entries.len());
             push_values(&mut frame, entries);
         }
-        Request::Delegate { table, epoch, until, operation, entries } => {
-            Request::begin_delegate(&mut frame, (epoch, table), until, operation, entries.len());
-            entries.iter().for_each(|entry| DelegatedEntries::push(&mut frame, entry));
-        }
+        Request::Delegate { .. } | Request::Find { .. } => encode_for_others(&mut frame, request),
         Request::StageValue { table, piece } => {
             check_piece(piece);
             Request::stage_value(&mut frame, table, piece);
@@ -132,6 +129,21 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
         }
     }
     frame
+}
+
+fn encode_for_others(frame: &mut Vec<u8>, request: &Request<'_>) {
+    let entries = match *request {
+        Request::Delegate { table, epoch, until, operation, entries } => {
+            Request::begin_delegate(frame, (epoch, table), until, operation, entries.len());
+            entries
+        }
+        Request::Find { table, epoch, wanted, entries } => {
+            Request::begin_find(frame, (epoch, table), wanted, entries.len());
+            entries
+        }
+        _ => unreachable!("a memory node's requests are not for others"),
+    };
+    entries.iter().for_each(|entry| DelegatedEntries::push(frame, entry));
 }
 
 fn push_values(frame: &mut Vec<u8>, entries: ValueEntries<'_>) {

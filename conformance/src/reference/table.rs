@@ -141,6 +141,7 @@ impl HostedTable for ReferenceTable {
                 unreachable!("such requests are of tables of blocks")
             }
             Request::Delegate { .. }
+            | Request::Find { .. }
             | Request::Lookup { .. }
             | Request::TopModel { .. }
             | Request::SubModels { .. }

@@ -116,6 +116,8 @@ mod byte_keys_over_simulated_cards {
 
 /// Beside each store a compute node writes for all clients.
 mod served {
+    use farsight::ReadsByOthers;
+
     use super::*;
 
     /// The suites below are of that compute node, too: every write is a call to it.
@@ -126,7 +128,8 @@ mod served {
             EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _,
         };
 
-        let store = PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES).served(Shm::new());
+        let store = PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES)
+            .served(Shm::new(), ReadsByOthers::Addresses);
         let mut session = store.table(8).session(Access::OneSided);
         let pairs: Vec<_> = (0..100).map(|key| (key, vec![7; 8])).collect();
         session.write(WriteOperation::Put, &pairs);
@@ -136,14 +139,17 @@ mod served {
         let none: Vec<_> = (0..100).map(|key| (key, Vec::new())).collect();
         let outcomes = session.write(WriteOperation::Remove, &none);
         assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Removed(_))), "{outcomes:?}");
-        assert_eq!(store.served_writes(), 300);
+        assert_eq!(session.get(7), None, "a key whose address nobody knows");
+        let work = store.served_work();
+        assert_eq!((work.writes, work.found), (300, 1));
     }
 
     mod over_shared_memory {
         use super::*;
 
         farsight_conformance::engine_suite!(@unordered
-            PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES).served(Shm::new()), true);
+            PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES)
+                .served(Shm::new(), ReadsByOthers::Addresses), true);
     }
 
     mod blocks_over_tcp {
@@ -151,14 +157,15 @@ mod served {
 
         farsight_conformance::block_suite!(@unordered
             PoolStore::flexkv([Slow::<Tcp>::default(), Slow::default()], TABLE_BYTES)
-                .served(Slow::default()));
+                .served(Slow::default(), ReadsByOthers::Values));
     }
 
     mod replicated_byte_keys {
         use super::*;
 
         farsight_conformance::block_suite!(@unordered ByteKeys::of(
-            PoolStore::replicated([Shm::new(), Shm::new()], 2, TABLE_BYTES).served(Shm::new()), 100));
+            PoolStore::replicated([Shm::new(), Shm::new()], 2, TABLE_BYTES)
+                .served(Shm::new(), ReadsByOthers::Addresses), 100));
     }
 }
 

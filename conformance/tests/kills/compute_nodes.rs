@@ -140,7 +140,7 @@ fn kill_and_stop(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl) {
     let await_writes = || {
         let writes = || {
             let proxies = client.proxies(id).expect("the coordinator's word");
-            proxies.iter().map(|proxy| proxy.writes).max().unwrap_or(0)
+            proxies.iter().map(|proxy| proxy.work.writes).max().unwrap_or(0)
         };
         eventually("writes for others", || writes() > 0);
     };

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{
-    Answers, Counters, Direction, EngineError, EnumeratedPage, MixedWrites, OldValues, Ordered, Pairs,
+    Answers, Counters, Direction, EngineError, EnumeratedPage, Key, MixedWrites, OldValues, Ordered, Pairs,
     ScanRequest, Unfinished, Writes,
 };
-use farsight_protocol::{TableInfo, WriteOutcome};
+use farsight_protocol::{SentAddress, TableInfo, WriteOutcome};
 
 use crate::CatalogueError;
 use crate::backend::Backend;
@@ -106,6 +106,8 @@ pub trait Operations: Send {
     fn resume(&mut self, unfinished: Unfinished);
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
+    /// As [`Engine::locate`](farsight_index::Engine::locate).
+    fn locate(&mut self, keys: &[Key<'_>], found: &mut Vec<SentAddress>) -> Result<(), EngineError>;
     /// As [`Engine::write_for_others`](farsight_index::Engine::write_for_others).
     fn write_for_others(
         &mut self,
@@ -248,6 +250,10 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
+    fn locate(&mut self, keys: &[Key<'_>], found: &mut Vec<SentAddress>) -> Result<(), EngineError> {
+        self.engine.locate(&mut self.queues, keys, found)
+    }
+
     fn write_for_others(
         &mut self,
         until: Deadline,
@@ -351,6 +357,10 @@ impl Operations for LetGo {
     fn resume(&mut self, _: Unfinished) {}
 
     fn prefill(&mut self, _: u64) -> Read<()> {
+        Self::failed()
+    }
+
+    fn locate(&mut self, _: &[Key<'_>], _: &mut Vec<SentAddress>) -> Result<(), EngineError> {
         Self::failed()
     }
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{
-    Access, CacheStats, Engine, EngineKind, Ordered, Registered, Registry, UnknownEngine, ValueCache,
+    Access, CacheStats, Engine, EngineKind, Ordered, ReadsByOthers, Registered, Registry, UnknownEngine,
+    ValueCache,
 };
 use farsight_protocol::{KeyKind, ProxyPace, TableInfo, TableLayout};
 
@@ -125,6 +126,9 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
     fn set_value_cache(&self, _cache: ValueCache) -> bool {
         false
     }
+
+    /// Says what other compute nodes do for this one's GETs.
+    fn set_reads_by_others(&self, _reads: ReadsByOthers) {}
 
     /// Says how fast it is heard which compute nodes write for this one.
     fn set_proxy_pace(&self, _pace: ProxyPace) {}

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use farsight_base::clock::Deadline;
-use farsight_index::{EngineError, MixedWrites, OldValues};
-use farsight_protocol::{TableId, WriteOutcome};
+use farsight_index::{Answers, EngineError, Key, MixedWrites, OldValues};
+use farsight_protocol::{SentAddress, TableId, WriteOutcome};
 
 use crate::Origin;
 use crate::attached::Operations;
@@ -65,6 +65,34 @@ impl FixedSession {
         // Before anything is sent: what is lost is not in doubt.
         self.engine.check()?;
         self.engine.write_for_others(until, writes, outcomes, old_values)
+    }
+
+    /// Where keys stand, appended to `found`.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn locate(&mut self, keys: &[Key<'_>], found: &mut Vec<SentAddress>) -> Result<(), EngineError> {
+        self.engine.check()?;
+        self.engine.locate(keys, found)
+    }
+
+    /// The values of keys, which are all of the table's kind, into `answers`.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn read(&mut self, keys: &[Key<'_>], answers: &mut Answers) -> Result<(), EngineError> {
+        self.engine.check()?;
+        // It follows no name, so it does not matter what those lead to.
+        let knows = u64::MAX;
+        let integer = |key: &Key<'_>| match key {
+            Key::Integer(bytes) => Some(u64::from_le_bytes(*bytes)),
+            Key::Bytes(_) => None,
+        };
+        if let Some(integers) = keys.iter().map(integer).collect::<Option<Vec<u64>>>() {
+            return self.engine.multi_get(knows, &integers, answers).map(drop);
+        }
+        let keys: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+        self.engine.multi_get_byte_keys(knows, &keys, answers).map(drop)
     }
 
     /// True if a session that is made anew may do better, after this error.

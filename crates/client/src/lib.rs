@@ -51,7 +51,9 @@ pub use engine::unordered::NoOrder;
 pub use engine::{Attachment, AwaitRecalls, ClientEngine, ClientEngines, FoundEngine, OpenedTable, Sharing};
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use expiry::Lifetime;
-pub use farsight_index::{Access, CacheStats, Direction, EngineError, EngineKind, ScanRequest, ValueCache};
+pub use farsight_index::{
+    Access, CacheStats, Direction, EngineError, EngineKind, ReadsByOthers, ScanRequest, ValueCache,
+};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::TableEngine;
 pub use find_pool::{FoundPool, find_pool};

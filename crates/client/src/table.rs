@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_index::{Access, CacheStats, EngineKind, ValueCache};
+use farsight_index::{Access, CacheStats, EngineKind, ReadsByOthers, ValueCache};
 use farsight_protocol::{ErrorCode, ProxyPace, TableInfo, ValueKind};
 
 use crate::attached::Working;
@@ -105,6 +105,19 @@ impl Table {
         self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_value_cache(cache)))
     }
 
+    /// Says what compute nodes that serve do for this process's GETs from now on. At first that is nothing:
+    /// they write alone. Only FlexKV's tables are served.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_reads_by_others(&self, reads: ReadsByOthers) -> Result<(), OpenError> {
+        self.shared.keep_reads_by_others(self.name(), reads);
+        self.shared.in_one_epoch(|backend| {
+            self.open_in(backend)?.set_reads_by_others(reads);
+            Ok::<_, OpenError>(())
+        })
+    }
+
     /// Says how fast this process hears which compute nodes write for it, until it connects anew. The nodes
     /// of its pool need the same. At first it is the usual pace.
     ///
@@ -193,6 +206,9 @@ impl Table {
             }
             if let Some(cache) = self.shared.value_cache(self.name()) {
                 open.set_value_cache(cache);
+            }
+            if let Some(reads) = self.shared.reads_by_others(self.name()) {
+                open.set_reads_by_others(reads);
             }
             return Ok(open);
         }

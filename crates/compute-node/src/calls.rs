@@ -5,7 +5,8 @@
 //!
 //! Protocol: the worker parks each call that is sound. In its next step, when it has looked at all that were
 //! waiting, it executes those of one table as one batch, whatever they do. Writes of one key are executed
-//! together there. Then it answers them. So a call waits for those that came with it, and for no other.
+//! together there. Then it answers them. Questions about keys of one table are another batch, behind the
+//! writes ([`looks`](crate::looks)). So a call waits for those that came with it, and for no other.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -16,18 +17,19 @@ use farsight_base::clock::{Deadline, MonotonicNs};
 use farsight_base::report::with_causes;
 use farsight_client::{FixedSession, Origin};
 use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
-use farsight_index::{Key, MixedWrites, OldValues};
+use farsight_index::{EngineError, Key, MixedWrites, OldValues};
 use farsight_node::{Executor, answer};
 use farsight_protocol::{
-    DelegatedEntry, ErrorCode, HEADER_BYTES, INTEGER_BYTES, KeyKind, Reply, ReplyWriter, Request,
-    SentOutcome, ServerError, TableId, WriteOperation, WriteOutcome,
+    DelegatedEntries, DelegatedEntry, ErrorCode, FindWanted, HEADER_BYTES, INTEGER_BYTES, KeyKind, Reply,
+    ReplyWriter, Request, SentOutcome, ServerError, TableId, WriteOperation, WriteOutcome,
 };
 
 use crate::Serving;
+use crate::looks::{self, FindError, Found, Looks};
 use crate::serving::ServedTable;
 
 /// Bytes of a refusal at most.
-const REFUSAL_BYTES_MAX: usize = 640;
+pub(crate) const REFUSAL_BYTES_MAX: usize = 640;
 
 /// What executes one worker's calls.
 pub struct ProxyCalls {
@@ -38,6 +40,7 @@ pub struct ProxyCalls {
     sessions: HashMap<TableId, FixedSession>,
     /// By table and epoch.
     waiting: Vec<Batch>,
+    looking: Vec<Looks>,
 }
 
 /// Calls that are executed together.
@@ -67,13 +70,17 @@ struct Call {
 
 impl ProxyCalls {
     pub(crate) fn new(serving: Arc<Serving>, listener: usize, name: String) -> Self {
-        Self { serving, listener, name, sessions: HashMap::new(), waiting: Vec::new() }
+        Self { serving, listener, name, sessions: HashMap::new(), waiting: Vec::new(), looking: Vec::new() }
     }
 
     /// Parks a call, and returns how many bytes its reply has at most.
     fn park(&mut self, ticket: Ticket, frame: &[u8], limit_bytes: usize) -> Result<usize, ServerError> {
-        let Request::Delegate { table, epoch, until, operation, entries } = Request::decode(frame)? else {
-            let text = "this is a compute node, which writes in FlexKV tables for others. Connect to the \
+        let request = Request::decode(frame)?;
+        if let Request::Find { table, epoch, wanted, entries } = request {
+            return self.park_look((ticket, limit_bytes), Origin { epoch, table }, wanted, entries);
+        }
+        let Request::Delegate { table, epoch, until, operation, entries } = request else {
+            let text = "this is a compute node, which serves others in FlexKV tables. Connect to the \
                         pool's memory nodes";
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         };
@@ -87,11 +94,7 @@ impl ProxyCalls {
         if !has_byte_keys(&served) {
             entries.iter().try_for_each(|entry| integer(entry.key).map(drop))?;
         }
-        let reply_bytes_max = reply_bytes_max(&served, operation, entries.len());
-        if reply_bytes_max > limit_bytes {
-            let text = format!("the answer may have {reply_bytes_max} B, a message carries {limit_bytes} B");
-            return Err(ServerError::new(ErrorCode::BadRequest, text));
-        }
+        let reply_bytes_max = check_reply(reply_bytes_max(&served, operation, entries.len()), limit_bytes)?;
         let origin = Origin { epoch, table };
         let known = self.waiting.iter().position(|batch| batch.origin == origin);
         let number = known.unwrap_or_else(|| {
@@ -104,6 +107,59 @@ impl ProxyCalls {
         Ok(reply_bytes_max)
     }
 
+    /// Parks a question about keys, and returns how many bytes its reply has at most.
+    fn park_look(
+        &mut self,
+        (ticket, limit_bytes): (Ticket, usize),
+        origin: Origin,
+        wanted: FindWanted,
+        entries: DelegatedEntries<'_>,
+    ) -> Result<usize, ServerError> {
+        let served = self.serving.table(origin.table)?;
+        if !has_byte_keys(&served) {
+            entries.iter().try_for_each(|entry| integer(entry.key).map(drop))?;
+        }
+        let most = looks::reply_bytes_max(&served, wanted, entries.len());
+        let reply_bytes_max = check_reply(most, limit_bytes)?;
+        let is_one = |looks: &Looks| looks.origin == origin && looks.wanted == wanted;
+        let known = self.looking.iter().position(is_one);
+        let number = known.unwrap_or_else(|| {
+            self.looking.push(Looks::new(origin, wanted));
+            self.looking.len() - 1
+        });
+        self.looking[number].push(ticket, reply_bytes_max, entries);
+        Ok(reply_bytes_max)
+    }
+
+    /// A session on a table, in this epoch, and the table.
+    fn session(&mut self, origin: Origin) -> Result<(&mut FixedSession, Arc<ServedTable>), ServerError> {
+        let served = self.serving.table(origin.table)?;
+        let session = match self.sessions.entry(origin.table) {
+            Entry::Occupied(known) if known.get().is_of(origin) => known.into_mut(),
+            // A caller of an earlier epoch ends no session of this one.
+            other => other.insert_entry(session_on(&served, origin)?).into_mut(),
+        };
+        Ok((session, served))
+    }
+
+    /// Finds keys.
+    fn find(&mut self, looks: &Looks) -> Result<Found, ServerError> {
+        let (session, served) = self.session(looks.origin)?;
+        match looks.find(&served, session) {
+            Ok(found) => {
+                served.count_found(looks.len());
+                Ok(found)
+            }
+            Err(FindError::Refused(error)) => Err(error),
+            Err(FindError::Engine(error)) => {
+                if session.is_lost(&error) {
+                    self.sessions.remove(&looks.origin.table);
+                }
+                Err(ServerError::new(code_of(&error), with_causes(&error)))
+            }
+        }
+    }
+
     /// Executes a batch. What became of its writes, in their order, is in `outcomes`, with the values before.
     fn execute(
         &mut self,
@@ -111,14 +167,10 @@ impl ProxyCalls {
         (outcomes, old_values): (&mut Vec<WriteOutcome>, &mut OldValues),
     ) -> Result<(), ServerError> {
         let Batch { origin, until, .. } = batch;
-        let served = self.serving.table(origin.table)?;
-        let session = match self.sessions.entry(origin.table) {
-            Entry::Occupied(known) if known.get().is_of(*origin) => known.into_mut(),
-            // A caller of an earlier epoch ends no session of this one.
-            other => other.insert_entry(session_on(&served, *origin)?).into_mut(),
-        };
+        let clock = Arc::clone(&self.serving.clock);
+        let (session, served) = self.session(*origin)?;
         let Some(until) = until else { return Ok(()) };
-        let until = Deadline::new(&self.serving.clock, *until);
+        let until = Deadline::new(&clock, *until);
         let keys: Vec<&[u8]> = batch.keys().collect();
         let typed: Vec<Key<'_>> = if has_byte_keys(&served) {
             keys.iter().map(|key| Key::Bytes(key)).collect()
@@ -138,11 +190,7 @@ impl ProxyCalls {
         if session.is_lost(&error) {
             self.sessions.remove(&origin.table);
         }
-        let code = match error.refusal() {
-            _ if error.is_indeterminate() => ErrorCode::Bug,
-            Some(code) if code != ErrorCode::Bug => code,
-            _ => ErrorCode::OutOfResources,
-        };
+        let code = if error.is_indeterminate() { ErrorCode::Bug } else { code_of(&error) };
         Err(ServerError::new(code, with_causes(&error)))
     }
 }
@@ -168,6 +216,20 @@ fn session_on(served: &ServedTable, origin: Origin) -> Result<FixedSession, Serv
     Err(ServerError::new(ErrorCode::UnknownTable, text))
 }
 
+/// The code of a refusal: nothing was executed.
+fn code_of(error: &EngineError) -> ErrorCode {
+    error.refusal().filter(|code| *code != ErrorCode::Bug).unwrap_or(ErrorCode::OutOfResources)
+}
+
+/// Refuses a call whose reply no message may carry.
+fn check_reply(reply_bytes_max: usize, limit_bytes: usize) -> Result<usize, ServerError> {
+    if reply_bytes_max <= limit_bytes {
+        return Ok(reply_bytes_max);
+    }
+    let text = format!("the answer may have {reply_bytes_max} B, a message carries {limit_bytes} B");
+    Err(ServerError::new(ErrorCode::BadRequest, text))
+}
+
 /// Bytes of the reply to so many writes at most.
 fn reply_bytes_max(served: &ServedTable, operation: WriteOperation, writes: usize) -> usize {
     let entry_bytes = match operation {
@@ -181,12 +243,12 @@ fn reply_bytes_max(served: &ServedTable, operation: WriteOperation, writes: usiz
 }
 
 /// True if the table's keys are bytes of any length.
-fn has_byte_keys(served: &ServedTable) -> bool {
+pub(crate) fn has_byte_keys(served: &ServedTable) -> bool {
     served.table.info().definition.key_kind == KeyKind::Bytes
 }
 
 /// A key of a table whose keys are integers.
-fn integer(key: &[u8]) -> Result<u64, ServerError> {
+pub(crate) fn integer(key: &[u8]) -> Result<u64, ServerError> {
     key.try_into().map(u64::from_le_bytes).map_err(|_| {
         let text = format!("the table's keys are integers of 8 B, and a key of the call has {} B", key.len());
         ServerError::new(ErrorCode::BadRequest, text)
@@ -290,6 +352,15 @@ impl Executor for ProxyCalls {
                 finished += 1;
             }
         }
+        for looks in std::mem::take(&mut self.looking) {
+            let mut found = None;
+            answer(&serving.failure, &name, usize::MAX, &mut refusal, |reply| {
+                ReplyWriter::new(reply);
+                found = Some(self.find(&looks)?);
+                Ok(0)
+            });
+            finished += looks.finish(found.as_ref().ok_or(&refusal[..]), serving.clock.now(), port);
+        }
         finished
     }
 
@@ -298,6 +369,6 @@ impl Executor for ProxyCalls {
     }
 
     fn has_late(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.looking.is_empty()
     }
 }

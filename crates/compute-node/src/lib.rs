@@ -1,4 +1,5 @@
-//! A compute node that serves: it writes for others, in the partitions of FlexKV tables that it was given.
+//! A compute node that serves: it writes for others, and finds keys for them, in the partitions of FlexKV
+//! tables that it was given.
 //!
 //! Invariant: it is a client of the pool, like those for which it writes, and keeps nothing of theirs. So it
 //! may end, or stop, at any time. What it was executing then is indeterminate to its callers, and they write
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod looks;
 mod serving;
 
 pub use calls::ProxyCalls;

@@ -11,7 +11,9 @@ use farsight_client::{CatalogueError, Client, EngineKind, Table};
 use farsight_fabric::Listener;
 use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_node::{Failure, Listeners, Service, StartError};
-use farsight_protocol::{ErrorCode, HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, ServerError, TableId};
+use farsight_protocol::{
+    ErrorCode, HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, ServedWork, ServerError, TableId,
+};
 
 use crate::ProxyCalls;
 
@@ -29,6 +31,8 @@ pub struct ServingOptions {
     /// For how many percent of those that are served clients are to send writes; `None` leaves that to the
     /// coordinator.
     pub percent: Option<u8>,
+    /// Bytes of addresses that it may remember of each table; `None`: as many as any compute node.
+    pub cache_bytes: Option<u64>,
     /// The clock that its replies tell, and by which it is late.
     pub clock: Arc<dyn Clock>,
 }
@@ -39,6 +43,7 @@ pub struct Serving {
     address: String,
     partitions: u16,
     percent: Option<u8>,
+    cache_bytes: Option<u64>,
     pub(crate) listeners: Listeners,
     pub(crate) failure: Arc<Failure>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -51,6 +56,7 @@ pub(crate) struct ServedTable {
     pub(crate) table: Table,
     writes: AtomicU64,
     combined: AtomicU64,
+    found: AtomicU64,
     /// Writes by partition since the last offer.
     heat: Box<[AtomicU32]>,
 }
@@ -61,11 +67,11 @@ impl Serving {
     /// # Errors
     /// [`StartError`] if messages there are too short.
     pub fn new(client: Client, options: ServingOptions) -> Result<Self, StartError> {
-        let ServingOptions { address, listener, partitions, percent, clock } = options;
+        let ServingOptions { address, listener, partitions, percent, cache_bytes, clock } = options;
         let message_bytes_min = HEADER_BYTES + 8 * OPERATIONS_MAX;
         let listeners = Listeners::new(vec![listener], message_bytes_min)?;
         let (failure, tables) = (Arc::default(), Mutex::default());
-        Ok(Self { client, address, partitions, percent, listeners, failure, clock, tables })
+        Ok(Self { client, address, partitions, percent, cache_bytes, listeners, failure, clock, tables })
     }
 
     /// Offers to write in each table of FlexKV, or renews that.
@@ -81,7 +87,14 @@ impl Serving {
             let known = self.tables().get(&info.id).cloned();
             let served = match known {
                 Some(known) if known.table.name() == info.definition.name => known,
-                _ => Arc::new(ServedTable::new(self.client.open_table(&info.definition.name)?)),
+                _ => {
+                    let table = self.client.open_table(&info.definition.name)?;
+                    if let Some(bytes) = self.cache_bytes {
+                        // It goes on with the usual cache if it is gone already.
+                        let _ = table.set_cache_bytes(bytes);
+                    }
+                    Arc::new(ServedTable::new(table))
+                }
             };
             // Known before the coordinator tells clients of it. A name may lead elsewhere by now.
             let id = served.table.info().id;
@@ -100,15 +113,10 @@ impl Serving {
         }
     }
 
-    /// Writes that it executed for others, and how many of them a later one of the same key stood for.
+    /// What it did for others.
     #[must_use]
-    pub fn writes(&self) -> (u64, u64) {
-        // Relaxed: statistics.
-        let of_table = |served: &Arc<ServedTable>| {
-            (served.writes.load(Ordering::Relaxed), served.combined.load(Ordering::Relaxed))
-        };
-        let sum = |before: (u64, u64), of: (u64, u64)| (before.0 + of.0, before.1 + of.1);
-        self.tables().values().map(of_table).fold((0, 0), sum)
+    pub fn work(&self) -> ServedWork {
+        self.tables().values().map(|served| served.work()).sum()
     }
 
     fn offer_for(&self, served: &ServedTable, partitions: u16) -> Result<(), CatalogueError> {
@@ -117,9 +125,7 @@ impl Serving {
             partitions,
             address: self.address.clone(),
             epoch: self.listeners.get(0).epoch().0,
-            // Relaxed: statistics.
-            writes: served.writes.load(Ordering::Relaxed),
-            combined: served.combined.load(Ordering::Relaxed),
+            work: served.work(),
             heat: served.take_heat(),
             percent: self.percent,
         };
@@ -144,12 +150,27 @@ impl Serving {
 impl ServedTable {
     fn new(table: Table) -> Self {
         let heat = (0..HASH_PARTITIONS).map(|_| AtomicU32::new(0)).collect();
-        Self { table, writes: AtomicU64::new(0), combined: AtomicU64::new(0), heat }
+        let [writes, combined, found] = [const { AtomicU64::new(0) }; 3];
+        Self { table, writes, combined, found, heat }
     }
 
-    /// Notes that writes of these keys were executed, by so many keys.
+    /// What was done for others.
+    fn work(&self) -> ServedWork {
+        // Relaxed, here and below: statistics.
+        ServedWork {
+            writes: self.writes.load(Ordering::Relaxed),
+            combined: self.combined.load(Ordering::Relaxed),
+            found: self.found.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Notes that so many keys were found, or read.
+    pub(crate) fn count_found(&self, keys: usize) {
+        self.found.fetch_add(keys as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that writes of these keys were executed, of so many different ones.
     pub(crate) fn count(&self, keys: &[&[u8]], different: usize) {
-        // Relaxed: statistics, here and below.
         self.writes.fetch_add(keys.len() as u64, Ordering::Relaxed);
         self.combined.fetch_add((keys.len() - different) as u64, Ordering::Relaxed);
         for key in keys {

@@ -111,6 +111,7 @@ impl ComputeNode {
             listener,
             partitions: options.partitions,
             percent: options.percent,
+            cache_bytes: None,
             clock: Arc::new(clock.clone()),
         };
         let serving = Serving::new(client.inner().clone(), options).map_err(StartError::Serve)?;

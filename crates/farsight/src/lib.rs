@@ -152,7 +152,7 @@ pub use farsight_base::report::with_causes;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,
-    ReadError, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
+    ReadError, ReadsByOthers, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
 };
 pub use farsight_cluster::{ClusterError, ClusterUrl, ClusterUrlError, Etcd, EtcdOptions, Known, MapRecord};
 pub use farsight_durability::{Archive, DurabilityError, Pieces};

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use farsight_base::report::report;
-use farsight_client::{Access, CacheStats, EngineKind, OpenError, ValueCache};
+use farsight_client::{Access, CacheStats, EngineKind, OpenError, ReadsByOthers, ValueCache};
 use farsight_protocol::{TableInfo, ValueKind};
 
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, KeyType, Session, TableError};
@@ -117,6 +117,15 @@ impl<K: KeyType + ?Sized> Table<K> {
             }
         }
         Ok(are_kept)
+    }
+
+    /// Says what compute nodes that serve do for this process's GETs from now on. At first that is nothing:
+    /// they write alone. Only FlexKV's tables are served.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_reads_by_others(&self, reads: ReadsByOthers) -> Result<(), OpenError> {
+        self.inner.set_reads_by_others(reads)
     }
 
     /// A session for one thread.

@@ -8,7 +8,7 @@ use farsight_index::{
     Answers, Counters, Engine, EngineError, EnumeratedPage, Key, MixedWrites, NoByteKeys, OldValues,
     Undecided, Writes, gather,
 };
-use farsight_protocol::{ErrorCode, WriteOutcome};
+use farsight_protocol::{ErrorCode, SentAddress, WriteOutcome};
 
 use crate::session::Written;
 use crate::{FlexError, FlexSession};
@@ -138,6 +138,15 @@ impl<Q: QueuePair> Engine<Q> for FlexEngine {
 
     fn counters(&self) -> Counters {
         self.session.counters()
+    }
+
+    fn locate(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[Key<'_>],
+        found: &mut Vec<SentAddress>,
+    ) -> Result<(), EngineError> {
+        Ok(self.session.locate(queues, keys, found)?)
     }
 
     fn write_for_others(

@@ -5,6 +5,7 @@
 //!
 //! Protocol:
 //! 1. Answer by a kept value, while its lease holds ([`crate::values`]). Look the other keys' addresses up.
+//!    Other compute nodes may say where keys without are, or what they hold ([`crate::found_elsewhere`]).
 //! 2. Of a key with an address READ the slot's line and the object, of any other one both buckets. Beside
 //!    that READ the counters of shards whose leases are over, if one of these keys is shared.
 //! 3. A slot has the remembered word: its object answers. It names another object that may be the key's, or
@@ -28,6 +29,7 @@ use farsight_layout::hash_index::{
 
 use crate::addresses::Address;
 use crate::chain::Change;
+use crate::found_elsewhere::VERSION_UNSAID;
 #[cfg(injected)]
 use crate::injected;
 use crate::look::{Buckets, Looked, Object, identify, value_of};
@@ -50,6 +52,8 @@ enum Awaited {
     Recalled(Address, Candidate),
     /// Its buckets.
     Buckets,
+    /// The same as if it were remembered: another compute node said that it is there.
+    Said(Address),
     /// An object that may be its own.
     Object(Candidate),
     /// Its slot, which has this word and shall be shared. It is answered.
@@ -70,7 +74,7 @@ pub(crate) struct StagedGet {
 }
 
 /// The answers of a batch.
-struct Answering<'a> {
+pub(crate) struct Answering<'a> {
     answers: &'a mut Answers,
     /// `None` if values have any length.
     fixed_bytes: Option<usize>,
@@ -78,8 +82,36 @@ struct Answering<'a> {
     store: Option<Arc<Store>>,
 }
 
+impl StagedGet {
+    /// Where the key stands, if it is there.
+    pub(crate) fn of(&self) -> KeyLines {
+        self.of
+    }
+
+    /// True if it is not answered yet.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.awaited, Awaited::Nothing)
+    }
+
+    /// Notes that it is answered.
+    pub(crate) fn set_answered(&mut self) {
+        self.awaited = Awaited::Nothing;
+    }
+
+    /// Notes where another compute node said that it is.
+    pub(crate) fn set_said(&mut self, address: Address) {
+        self.awaited = Awaited::Said(address);
+    }
+}
+
 impl Answering<'_> {
-    fn answer(&mut self, index: usize, key: Key<'_>, version: u64, value: &[u8]) -> Result<(), FlexError> {
+    pub(crate) fn answer(
+        &mut self,
+        index: usize,
+        key: Key<'_>,
+        version: u64,
+        value: &[u8],
+    ) -> Result<(), FlexError> {
         match self.fixed_bytes {
             None => self.answers.set_value(index, version, value),
             Some(max_bytes) if value.len() != max_bytes => {
@@ -123,6 +155,7 @@ impl FlexSession {
             self.calls.keep_values().map_err(FlexError::of_call)?;
             self.values.set_known();
         }
+        let helpers = self.helpers();
         let mut answering = Answering { answers, fixed_bytes, store: self.values.store() };
         let mut staged = self.buffers.staged.lend();
         for (number, keys) in keys.chunks(GETS).enumerate() {
@@ -133,6 +166,9 @@ impl FlexSession {
                 && self.answer_kept(now, (first, keys), &mut staged, &mut answering)? == keys.len()
             {
                 continue;
+            }
+            if let Some(helpers) = helpers {
+                self.ask_helpers(helpers, (first, keys), &mut staged, &mut answering);
             }
             let renewed = self.post_looks(queues, &mut staged, now);
             ring(queues)?;
@@ -209,13 +245,18 @@ impl FlexSession {
             let ([first, second], of) = (slots(index), staged.of);
             let tail = self.table.tail(of.shard);
             let queue = &mut queues[tail.node];
-            let recalled = self.known_address(of).and_then(|address| {
+            let known = match staged.awaited {
+                Awaited::Said(address) => Some(address),
+                _ => self.known_address(of),
+            };
+            let recalled = known.and_then(|address| {
                 self.named(of, address.place, address.word).map(|(candidate, at)| (address, candidate, at))
             });
             let Some((address, candidate, at)) = recalled else {
                 for (slot, line) in [first, second].into_iter().zip(of.first_lines) {
                     queue.post_read(slot, tail.index_address(line), COMBINED_BUCKETS, ReadMode::Plain);
                 }
+                staged.awaited = Awaited::Buckets;
                 continue;
             };
             queue.post_read(first, tail.index_address(address.place.line), 1, ReadMode::Plain);
@@ -314,6 +355,10 @@ impl FlexSession {
             return Ok(Awaited::Look);
         };
         self.count(|counters| counters.address_hits += 1);
+        if address.version == VERSION_UNSAID {
+            // Its word is one that this compute node has seen by now.
+            self.remember(of, address.place, now, version);
+        }
         let value = value_of(lines);
         answering.answer(index.1, key, version, value)?;
         let Some(store) = &answering.store else { return Ok(Awaited::Nothing) };

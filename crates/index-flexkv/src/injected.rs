@@ -29,6 +29,8 @@ farsight_base::bugs! {
     LOST_REMOVAL_REPEATED = "LostRemovalRepeated";
     /// In a row of writes, those behind a removal find the pair that it removed.
     REMOVED_IN_ROW_HELD = "RemovedInRowHeld";
+    /// A compute node says of a key whose address it does not know that it is absent.
+    ABSENT_UNREAD = "AbsentUnread";
     /// Of the writes of one key in a batch, the first one is stored.
     FIRST_WRITE_STORED = "FirstWriteStored";
     /// An update counts as overtaken by a write that looked at the value.

@@ -44,6 +44,7 @@ mod enumerate;
 mod error;
 mod expiry;
 mod for_others;
+mod found_elsewhere;
 mod get;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;
@@ -70,7 +71,7 @@ pub use copy::{BroughtAhead, CopyFor, CopySink};
 pub use engine::FlexEngine;
 pub use enumerate::EnumerationFault;
 pub use error::FlexError;
-pub use proxied::{ProxyCalls, ProxyFailure};
+pub use proxied::{ProxyCall, ProxyCalls, ProxyFailure};
 pub use session::FlexSession;
 pub use stock::{CallResult, ObjectCalls, Stock};
 pub use table::{FlexNode, FlexTable, UnsoundTable};

@@ -26,7 +26,7 @@
 use farsight_base::Epoch;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::{Key, OldValues, Writes};
+use farsight_index::{Key, OldValues, ReadsByOthers, Writes};
 use farsight_layout::hash_index::KeyHash;
 use farsight_protocol::{
     DELEGATE_BYTES, DecodeError, DelegatedEntries, DelegatedEntry, ErrorCode, HEADER_BYTES, INTEGER_BYTES,
@@ -46,6 +46,15 @@ pub enum ProxyFailure {
     Unsent,
     /// It was sent, and nobody knows whether it was executed.
     Unknown(FabricError),
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyCall {
+    /// Writes. Whether a lost call is executed yet has to be known.
+    Writes,
+    /// Where keys stand, or what they hold. A lost call changes nothing, whenever it is executed.
+    Look,
 }
 
 /// What a session asks of compute nodes that write for others.
@@ -74,18 +83,24 @@ pub trait ProxyCalls: Send {
     /// [`ProxyFailure::Unsent`].
     fn until(&self, proxy: usize) -> Result<u64, ProxyFailure>;
 
-    /// Sends it a request. It has one under way at a time.
-    ///
-    /// # Errors
-    /// [`ProxyFailure`].
-    fn send(&self, proxy: usize, request: &[u8]) -> Result<(), ProxyFailure>;
+    /// What they do for GETs.
+    fn reads(&self) -> ReadsByOthers;
 
-    /// Waits for the reply to the request that was sent. Fails with [`ProxyFailure::Unknown`] no earlier than
-    /// at the time that the request said.
+    /// Which one has a partition, to help with GETs.
+    fn helper_of(&self, partition: usize) -> Option<usize>;
+
+    /// Sends it a request. It has one under way at a time. Writes follow [`ProxyCalls::until`].
     ///
     /// # Errors
     /// [`ProxyFailure`].
-    fn receive(&self, proxy: usize, reply: &mut Vec<u8>) -> Result<(), ProxyFailure>;
+    fn send(&self, proxy: usize, request: &[u8], call: ProxyCall) -> Result<(), ProxyFailure>;
+
+    /// Waits for the reply to the request that was sent. Of writes it fails with [`ProxyFailure::Unknown`] no
+    /// earlier than at the time that the request said.
+    ///
+    /// # Errors
+    /// [`ProxyFailure`].
+    fn receive(&self, proxy: usize, reply: &mut Vec<u8>, call: ProxyCall) -> Result<(), ProxyFailure>;
 
     /// Has none of this process ask it for a while: it failed, or refused.
     fn leave_out(&self, proxy: usize);
@@ -123,7 +138,8 @@ impl FlexSession {
             Part { proxy, left: indexes.collect(), sent: 0 }
         };
         let parts = asked.into_iter().map(of_proxy).collect();
-        ask_proxies((proxies, self.old_bytes_max(writes.operation)), writes, parts, &mut done);
+        let calls = ask_proxies((proxies, self.old_bytes_max(writes.operation)), writes, parts, &mut done);
+        self.count(|counters| counters.calls_to_others += calls);
         self.write_left(queues, writes, &mut done);
         for (written, old) in done {
             outcomes.push(written.expect("each is done by somebody"));
@@ -175,24 +191,27 @@ struct Part {
 }
 
 /// Has other compute nodes execute their parts, in as many calls as those need. The calls to all of them are
-/// under way together. What they did not execute stays open.
+/// under way together. What they did not execute stays open. How many calls were sent.
 fn ask_proxies(
     (proxies, old_bytes_max): (&dyn ProxyCalls, Option<usize>),
     writes: Writes<'_, Key<'_>>,
     mut parts: Vec<Part>,
     done: &mut [Done],
-) {
-    let (mut frame, mut reply) = (Vec::new(), Vec::new());
+) -> u64 {
+    let (mut frame, mut reply, mut calls) = (Vec::new(), Vec::new(), 0);
     // Each round sends at least a write of each part, or lets go of it.
     while !parts.is_empty() {
         let begin = |part: &mut Part| part.send((proxies, old_bytes_max), writes, &mut frame);
         let under_way: Vec<Result<(), ProxyFailure>> = parts.iter_mut().map(begin).collect();
+        calls +=
+            parts.iter().zip(&under_way).filter(|(part, sent)| part.sent > 0 && sent.is_ok()).count() as u64;
         let mut under_way = under_way.into_iter();
         parts.retain_mut(|part| {
             let sent = under_way.next().expect("as many as parts");
             part.receive(proxies, sent, &mut reply, writes, done) && !part.left.is_empty()
         });
     }
+    calls
 }
 
 impl Part {
@@ -221,7 +240,7 @@ impl Part {
         }
         let until = proxies.until(self.proxy)?;
         encode((proxies.table(), until), writes, &self.left[..self.sent], frame);
-        proxies.send(self.proxy, frame)
+        proxies.send(self.proxy, frame, ProxyCall::Writes)
     }
 
     /// Waits for the answer to what was `sent`. False if nothing more is to go there.
@@ -237,7 +256,7 @@ impl Part {
             return false;
         }
         let now: Vec<usize> = self.left.drain(..self.sent).collect();
-        let answered = sent.and_then(|()| proxies.receive(self.proxy, reply));
+        let answered = sent.and_then(|()| proxies.receive(self.proxy, reply, ProxyCall::Writes));
         let name = proxies.name(self.proxy);
         match answered.and_then(|()| outcomes_of(reply, (writes.operation, now.len()), &name)) {
             Ok(outcomes) => {

@@ -25,6 +25,10 @@ pub struct Counters {
     pub address_hits: u64,
     /// GETs answered by values that this process keeps, without a verb.
     pub value_hits: u64,
+    /// Calls to other compute nodes, which write and find keys for this one.
+    pub calls_to_others: u64,
+    /// Keys of GETs that they found, or read.
+    pub found_by_others: u64,
     /// Writes, and splits, that waited until nobody gave out a value that was kept.
     pub closings: u64,
     /// Of those, the ones that waited for who keeps values, and not until all leases were over.
@@ -43,6 +47,8 @@ impl AddAssign for Counters {
         self.sub_models_fetched += other.sub_models_fetched;
         self.address_hits += other.address_hits;
         self.value_hits += other.value_hits;
+        self.calls_to_others += other.calls_to_others;
+        self.found_by_others += other.found_by_others;
         self.closings += other.closings;
         self.recalls += other.recalls;
     }

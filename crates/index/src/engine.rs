@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use farsight_base::clock::Deadline;
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
+use farsight_protocol::{Direction, ErrorCode, SentAddress, ServerError, WriteOperation, WriteOutcome};
 
 use crate::{Answers, Counters, EnumeratedPage, Key, OldValues, Pairs, Unfinished};
 
@@ -120,6 +120,19 @@ pub trait Engine<Q: QueuePair>: Send {
         Err(EngineError::Engine(Arc::new(NoWritesForOthers)))
     }
 
+    /// Where keys stand, for another compute node, appended to `found`.
+    ///
+    /// # Errors
+    /// As [`Engine::write_for_others`].
+    fn locate(
+        &mut self,
+        _queues: &mut [Q],
+        _keys: &[Key<'_>],
+        _found: &mut Vec<SentAddress>,
+    ) -> Result<(), EngineError> {
+        Err(EngineError::Engine(Arc::new(NoWritesForOthers)))
+    }
+
     /// Replaces what `page` holds by the pairs at this place of an [enumeration](crate::Enumeration). Only
     /// engines without order have it: others have scans.
     ///
@@ -133,6 +146,24 @@ pub trait Engine<Q: QueuePair>: Send {
     ) -> Result<(), EngineError> {
         Err(EngineError::Engine(Arc::new(NoEnumeration)))
     }
+}
+
+/// What other compute nodes that serve do for this one's GETs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadsByOthers {
+    /// Nothing: it finds all keys by its own READs.
+    #[default]
+    None,
+    /// They say where a key stands whose address it does not know.
+    Addresses,
+    /// They read all keys of their partitions. That is ownership partitioning, as of DINOMO and DEX, where
+    /// they have all partitions.
+    Values,
+}
+
+impl ReadsByOthers {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::None, Self::Addresses, Self::Values];
 }
 
 /// Writes for other compute nodes, of an engine that has none.

@@ -31,7 +31,7 @@ pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{
     Access, CacheStats, Engine, EngineError, MixedWrites, NoByteKeys, NoEnumeration, NoWritesForOthers,
-    Ordered, ScanRequest, ValueCache, Writes, leaves_calls_unknown,
+    Ordered, ReadsByOthers, ScanRequest, ValueCache, Writes, leaves_calls_unknown,
 };
 pub use enumeration::{EnumeratedPage, Enumeration, FoundPair, FoundPairs};
 pub use farsight_protocol::Direction;

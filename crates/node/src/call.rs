@@ -75,8 +75,8 @@ impl Calls {
             Request::Control(body) => {
                 return Ok((0, self.control_now_or_later((client, ticket), body, answer)?));
             }
-            Request::Delegate { .. } => {
-                let text = "this is a memory node: compute nodes that serve write for others";
+            Request::Delegate { .. } | Request::Find { .. } => {
+                let text = "this is a memory node: compute nodes that serve write and look for others";
                 return Err(ServerError::new(ErrorCode::BadRequest, text));
             }
             Request::Get { table, .. }

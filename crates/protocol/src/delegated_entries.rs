@@ -1,10 +1,13 @@
-//! The entries of writes that a compute node executes for another one: keys and operands of any length.
+//! The entries of what a compute node executes for another one: keys and operands of any length.
 //!
 //! Each entry: a word of the key's length 32 and the operand's length 32, lowest bits first, then the key and
 //! the operand, each padded to words. What stands in the padding is ignored.
 
+use farsight_base::Epoch;
+
+use crate::request::{DELEGATE, FIND, header, kind_of_write};
 use crate::wire::{put, put_padded};
-use crate::{DecodeError, HEADER_BYTES, padded};
+use crate::{DecodeError, FindWanted, HEADER_BYTES, Request, TableId, WriteOperation, padded};
 
 /// Bytes of an entry before its key.
 const ENTRY_HEAD_BYTES: usize = 8;
@@ -92,4 +95,71 @@ fn split(bytes: &[u8]) -> Option<(DelegatedEntry<'_>, &[u8])> {
     let (key, rest) = rest.split_at_checked(padded(key_bytes))?;
     let (operand, rest) = rest.split_at_checked(padded(operand_bytes))?;
     Some((DelegatedEntry { key: &key[..key_bytes], operand: &operand[..operand_bytes] }, rest))
+}
+
+/// The epoch of such a request, and its entries.
+fn split_epoch(body: &[u8]) -> Result<(Epoch, &[u8]), DecodeError> {
+    let Some((epoch, entries)) = body.split_first_chunk() else {
+        let got = format!("{} B", body.len());
+        return Err(DecodeError::new("a delegated write's epoch", HEADER_BYTES, "8 B".into(), got));
+    };
+    Ok((Epoch(u64::from_le_bytes(*epoch)), entries))
+}
+
+impl<'a> Request<'a> {
+    /// Decodes what is asked of a compute node that serves.
+    pub(crate) fn decode_for_others(
+        (request, flags): (u8, u8),
+        count: usize,
+        table: TableId,
+        argument: u64,
+        body: &'a [u8],
+    ) -> Result<Self, DecodeError> {
+        let (epoch, entries) = split_epoch(body)?;
+        let entries = DelegatedEntries::new(entries, count, body.len() - entries.len())?;
+        if request == FIND {
+            if let Some(entry) = entries.iter().find(|entry| !entry.operand.is_empty()) {
+                let got = format!("{} B", entry.operand.len());
+                return Err(DecodeError::new(
+                    "an operand of a key that is looked for",
+                    HEADER_BYTES,
+                    "none".into(),
+                    got,
+                ));
+            }
+            return Ok(Self::Find { table, epoch, wanted: FindWanted::from_number(flags)?, entries });
+        }
+        Ok(Self::Delegate { table, epoch, until: argument, operation: kind_of_write(flags)?, entries })
+    }
+
+    /// Begins `count` writes by a compute node that writes for others, to be appended with
+    /// [`DelegatedEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`].
+    pub fn begin_delegate(
+        into: &mut Vec<u8>,
+        (epoch, table): (Epoch, TableId),
+        until: u64,
+        operation: WriteOperation,
+        count: usize,
+    ) {
+        header(into, DELEGATE, operation as u8, count, table, until);
+        put(into, epoch.0);
+    }
+
+    /// Begins a question about `count` keys to a compute node that serves, to be appended with
+    /// [`DelegatedEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`].
+    pub fn begin_find(
+        into: &mut Vec<u8>,
+        (epoch, table): (Epoch, TableId),
+        wanted: FindWanted,
+        count: usize,
+    ) {
+        header(into, FIND, wanted as u8, count, table, 0);
+        put(into, epoch.0);
+    }
 }

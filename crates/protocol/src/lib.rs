@@ -20,6 +20,7 @@ mod direction;
 mod engine;
 mod error;
 pub mod exact;
+mod find;
 mod former_layouts;
 mod operand;
 mod outcome;
@@ -46,6 +47,7 @@ pub use delegated_entries::{DelegatedEntries, DelegatedEntry};
 pub use direction::Direction;
 pub use engine::{ENGINE_NAME_BYTES_MAX, TableEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
+pub use find::{FindWanted, SentAddress};
 pub use operand::Operand;
 pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
@@ -54,7 +56,9 @@ pub use pool::{
     POOL_NODES_MAX, POOL_NUMBERS_MAX, PoolPlace, Space, SplitGrant, TakenBlocks,
 };
 pub use pool_map::{ADDRESS_BYTES_MAX, NODE_ADDRESSES_MAX, POOL_ADDRESSES_BYTES_MAX, PoolAddresses, PoolMap};
-pub use proxies::{PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, WriteLoad};
+pub use proxies::{
+    PROXIES_MAX, PROXY_ADDRESS_BYTES_MAX, Proxy, ProxyLease, ProxyOffer, ServedWork, WriteLoad,
+};
 pub use proxy_pace::ProxyPace;
 pub use recalls::{RECALLS_MAX, Recalled, Recalls};
 pub use reply::{

@@ -1,5 +1,7 @@
 //! Which compute nodes write for others, and which partitions of a hash table's index.
 
+use std::iter::Sum;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{ComputeNode, TableId};
@@ -21,12 +23,8 @@ pub struct ProxyOffer {
     /// The epoch of that listener: another process there has another.
     #[serde(with = "crate::exact::word")]
     pub epoch: u64,
-    /// Writes that it has executed for others so far.
-    #[serde(with = "crate::exact::word")]
-    pub writes: u64,
-    /// Of those, writes that cost no verb: a later one of the same key stood for them.
-    #[serde(with = "crate::exact::word")]
-    pub combined: u64,
+    /// What it has done for others so far.
+    pub work: ServedWork,
     /// By partition, the writes that it has executed there for others since its offer before.
     pub heat: Vec<(u16, u32)>,
     /// For how many percent of the partitions that are served clients are to be told so, the most written
@@ -39,6 +37,30 @@ impl ProxyOffer {
     #[must_use]
     pub fn place(&self) -> (&str, u64) {
         (&self.address, self.epoch)
+    }
+}
+
+/// What a compute node that serves has done for others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ServedWork {
+    /// Writes.
+    #[serde(with = "crate::exact::word")]
+    pub writes: u64,
+    /// Of those, writes that another one of the same key stood for.
+    #[serde(with = "crate::exact::word")]
+    pub combined: u64,
+    /// Keys of GETs that it found, or read.
+    #[serde(with = "crate::exact::word")]
+    pub found: u64,
+}
+
+impl Sum for ServedWork {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, of| Self {
+            writes: sum.writes + of.writes,
+            combined: sum.combined + of.combined,
+            found: sum.found + of.found,
+        })
     }
 }
 
@@ -74,12 +96,8 @@ pub struct Proxy {
     /// The epoch of that listener.
     #[serde(with = "crate::exact::word")]
     pub epoch: u64,
-    /// Writes that it said it has executed for others.
-    #[serde(with = "crate::exact::word")]
-    pub writes: u64,
-    /// Of those, writes for which a later one of the same key stood.
-    #[serde(with = "crate::exact::word")]
-    pub combined: u64,
+    /// What it said it has done for others.
+    pub work: ServedWork,
     /// How many partitions it has.
     pub has: u16,
     /// Those for which clients are to send it writes: the first of each run, and how many.

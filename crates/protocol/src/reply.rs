@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 
 use crate::request::{decode_whole, padded};
 use crate::wire::{Words, put, put_padded};
-use crate::{BRANCH_CHILDREN_MAX, DecodeError, ErrorCode, HEADER_BYTES, SentOutcome, ServerError};
+use crate::{
+    BRANCH_CHILDREN_MAX, DecodeError, ErrorCode, HEADER_BYTES, SentAddress, SentOutcome, ServerError,
+};
 
 /// Writes one reply.
 #[derive(Debug)]
@@ -289,6 +291,24 @@ impl<'a> Reply<'a> {
             }
             Ok((sent_outcome(offset, word)?, old))
         }))
+    }
+
+    /// Where so many keys stand.
+    ///
+    /// # Errors
+    /// If it says that of more or fewer.
+    pub fn addresses(
+        &self,
+        count: usize,
+    ) -> Result<impl Iterator<Item = SentAddress> + use<'a>, DecodeError> {
+        let words = self.words()?;
+        let expected = SentAddress::WORDS * count;
+        if words.len() != expected {
+            let (expected, got) = (format!("{expected} words"), format!("{} words", words.len()));
+            return Err(DecodeError::new("where keys stand", HEADER_BYTES, expected, got));
+        }
+        let of = move |index: usize| [0, 1].map(|word| words.get(SentAddress::WORDS * index + word));
+        Ok((0..count).map(move |index| SentAddress::from_words(of(index))))
     }
 
     /// A control answer.

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use crate::wire::{Words, put, put_padded};
 use crate::{
-    ControlRequest, DecodeError, DelegatedEntries, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES,
-    OPERATIONS_MAX, StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
+    ControlRequest, DecodeError, DelegatedEntries, Direction, EXPECTED_VERSION_BYTES, FindWanted,
+    HEADER_BYTES, OPERATIONS_MAX, StagedWrite, TableId, ValueEntries, ValuePiece, WriteOperation,
 };
 
 /// Bytes of a delegated write before its entries.
@@ -31,8 +31,9 @@ pub(crate) const FETCH_VALUE: u8 = 21;
 pub(crate) const LET_GO: u8 = 22;
 const LOAD_VALUES: u8 = 23;
 pub(crate) const LOAD_LONG: u8 = 24;
-const DELEGATE: u8 = 25;
+pub(crate) const DELEGATE: u8 = 25;
 pub(crate) const IDENTIFIED: u8 = 26;
+pub(crate) const FIND: u8 = 27;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -117,6 +118,19 @@ pub enum Request<'a> {
         /// What is done with each key.
         operation: WriteOperation,
         /// Keys and operands.
+        entries: DelegatedEntries<'a>,
+    },
+    /// To a compute node that serves: where keys stand, or what they hold. The operands are empty. The reply:
+    /// two words a key ([`SentAddress`](crate::SentAddress)), or a version, a length and a value.
+    /// `argument` is the time there.
+    Find {
+        /// The table.
+        table: TableId,
+        /// The coordinator's epoch in which the table has that number.
+        epoch: Epoch,
+        /// What is asked of each key.
+        wanted: FindWanted,
+        /// The keys.
         entries: DelegatedEntries<'a>,
     },
     /// Sub-models about a key. The reply: `count` sub-models and branches, then a word, the key from which to
@@ -468,22 +482,6 @@ impl<'a> Request<'a> {
         header(into, WRITE_VALUES, operation as u8, count, table, 0);
     }
 
-    /// Begins `count` writes by a compute node that writes for others, to be appended with
-    /// [`DelegatedEntries::push`].
-    ///
-    /// # Panics
-    /// As [`Request::get`].
-    pub fn begin_delegate(
-        into: &mut Vec<u8>,
-        (epoch, table): (Epoch, TableId),
-        until: u64,
-        operation: WriteOperation,
-        count: usize,
-    ) {
-        header(into, DELEGATE, operation as u8, count, table, until);
-        put(into, epoch.0);
-    }
-
     /// Encodes a request for a piece of a value.
     pub fn fetch_value(into: &mut Vec<u8>, table: TableId, number: u64, key: u64, offset: u64) {
         header(into, FETCH_VALUE, 0, 1, table, number);
@@ -537,11 +535,8 @@ impl<'a> Request<'a> {
                 let entries = ValueEntries::new(body, operations(count)?)?;
                 Ok(Self::WriteValues { table, operation, entries })
             }
-            DELEGATE => {
-                let operation = kind_of_write(flags)?;
-                let (epoch, entries) = split_epoch(body)?;
-                let entries = DelegatedEntries::new(entries, operations(count)?, body.len() - entries.len())?;
-                Ok(Self::Delegate { table, epoch, until: argument, operation, entries })
+            DELEGATE | FIND => {
+                Self::decode_for_others((operation, flags), operations(count)?, table, argument, body)
             }
             LOOKUP => {
                 let words = exact("a lookup's key and sub-model", body, 2)?;
@@ -574,7 +569,7 @@ impl<'a> Request<'a> {
 }
 
 /// The kind of a write each of whose entries has a value.
-fn kind_of_write(flags: u8) -> Result<WriteOperation, DecodeError> {
+pub(crate) fn kind_of_write(flags: u8) -> Result<WriteOperation, DecodeError> {
     let unknown = || DecodeError::new("a write's kind", 1, "0 to 8".into(), flags.to_string());
     WriteOperation::from_number(flags).ok_or_else(unknown)
 }
@@ -598,15 +593,6 @@ pub(crate) fn decode_whole<T: DeserializeOwned>(what: &'static str, body: &[u8])
             Err(DecodeError::new(what, HEADER_BYTES, "a message of its type".into(), error.to_string()))
         }
     }
-}
-
-/// A delegated write's epoch, and its entries.
-fn split_epoch(body: &[u8]) -> Result<(Epoch, &[u8]), DecodeError> {
-    let Some((epoch, entries)) = body.split_first_chunk() else {
-        let got = format!("{} B", body.len());
-        return Err(DecodeError::new("a delegated write's epoch", HEADER_BYTES, "8 B".into(), got));
-    };
-    Ok((Epoch(u64::from_le_bytes(*epoch)), entries))
 }
 
 /// Refuses a header with something in a field that its operation does not use.
@@ -635,6 +621,7 @@ fn check_unused(
     match operation {
         GET | GET_VALUES => is("a get's argument", 8, 0, argument),
         WRITE_VALUES => is("the argument of a write of values", 8, 0, argument),
+        FIND => is("a question's argument", 8, 0, argument),
         WRITE => {
             let operand = "the bytes of a write's operands";
             match WriteOperation::from_number(flags) {

@@ -4,10 +4,10 @@ use farsight_base::prng::SplitMix64;
 use farsight_base::{Epoch, LeafNumber};
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    BRANCH_CHILDREN_MAX, ControlRequest, DelegatedEntries, DelegatedEntry, Direction, ErrorCode, KeyKind,
-    ModelReader, OPERATIONS_MAX, PairsReader, PoolPlace, Reply, ReplyWriter, Request, SentModel, SentOutcome,
-    ServerError, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX,
-    ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    BRANCH_CHILDREN_MAX, ControlRequest, DelegatedEntries, DelegatedEntry, Direction, ErrorCode, FindWanted,
+    KeyKind, ModelReader, OPERATIONS_MAX, PairsReader, PoolPlace, Reply, ReplyWriter, Request, SentModel,
+    SentOutcome, ServerError, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout,
+    VALUE_TYPE_BYTES_MAX, ValueEntries, ValueKind, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -166,6 +166,31 @@ fn delegated_writes_of_any_length_come_back_and_cut_ones_are_refused() {
     frame.extend([0; 8]);
     let error = Request::decode(&frame).unwrap_err().to_string();
     assert!(error.contains("a delegated write's entries") && error.contains("8 B more"), "{error}");
+}
+
+#[test]
+fn keys_that_are_looked_for_come_back_and_have_no_operands() {
+    let keys: [&[u8]; 3] = [b"", b"a key", &[7; 300]];
+    for wanted in [FindWanted::Addresses, FindWanted::Values] {
+        let mut frame = Vec::new();
+        Request::begin_find(&mut frame, (Epoch(5), TABLE), wanted, keys.len());
+        for key in keys {
+            DelegatedEntries::push(&mut frame, DelegatedEntry { key, operand: b"" });
+        }
+        let Request::Find { table: TABLE, epoch: Epoch(5), wanted: got, entries } =
+            Request::decode(&frame).unwrap()
+        else {
+            panic!()
+        };
+        assert!(got == wanted && entries.iter().map(|entry| entry.key).eq(keys));
+        for bytes in 0..frame.len() {
+            assert!(Request::decode(&frame[..bytes]).is_err(), "{bytes} of {} B", frame.len());
+        }
+        Request::begin_find(&mut frame, (Epoch(5), TABLE), wanted, 1);
+        DelegatedEntries::push(&mut frame, DelegatedEntry { key: b"a key", operand: b"more" });
+        let error = Request::decode(&frame).unwrap_err().to_string();
+        assert!(error.contains("an operand") && error.contains("4 B"), "{error}");
+    }
 }
 
 #[test]

@@ -102,7 +102,14 @@ impl<C: crate::cluster::Cluster> Place<C> {
         let address = format!("sim://compute-node-{number}");
         let host = Arc::new(simulation.listen::<K>(&address, FORMAT_VERSION));
         let (listener, clock) = (host.clone(), simulation.clock_of(group));
-        let options = ServingOptions { address, listener, partitions: *partitions, percent: *percent, clock };
+        let options = ServingOptions {
+            address,
+            listener,
+            partitions: *partitions,
+            percent: *percent,
+            cache_bytes: None,
+            clock,
+        };
         let serving = Arc::new(Serving::new(client, options).expect("messages are long enough"));
         let mut worker = Worker::open(&serving, 0, "worker").expect("a port");
         let is_over = Arc::new(AtomicBool::new(false));
@@ -118,9 +125,10 @@ impl<C: crate::cluster::Cluster> Place<C> {
         if let Some(failure) = serving.failure().text() {
             plan.journal.complain(format!("a compute node that serves met a bug: {failure}"));
         }
-        let (writes, combined) = serving.writes();
-        plan.journal.mark(Mark::Proxied, writes);
-        plan.journal.mark(Mark::Combined, combined);
+        let work = serving.work();
+        plan.journal.mark(Mark::Proxied, work.writes);
+        plan.journal.mark(Mark::Combined, work.combined);
+        plan.journal.mark(Mark::FoundForOthers, work.found);
         host.kill();
         Ok(())
     }

@@ -6,6 +6,7 @@ use farsight_base::Stamp;
 use farsight_base::prng::SplitMix64;
 use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
+use farsight_index::ReadsByOthers;
 use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
@@ -128,6 +129,7 @@ impl Scenario {
             engine: PoolEngine::Rolex,
             trainers: 1 + random.below(2) as usize,
             proxies: 0,
+            reads_by_others: ReadsByOthers::None,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
@@ -156,6 +158,7 @@ impl Scenario {
             engine: PoolEngine::XStoreD,
             trainers: 0,
             proxies: 0,
+            reads_by_others: ReadsByOthers::None,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
             hashed_bytes: HASHED_BYTES,
@@ -176,6 +179,7 @@ impl Scenario {
             engine: PoolEngine::FlexKv,
             trainers: 0,
             proxies: 0,
+            reads_by_others: ReadsByOthers::None,
             group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
             hashed_bytes: HASHED_BYTES,
@@ -260,6 +264,7 @@ impl Scenario {
         let mut random = SplitMix64::new(seed ^ 0x7072_6f78);
         let proxies = 1 + random.below(2) as usize;
         let hot_keys = 1 + random.below(4) as usize;
+        let reads_by_others = ReadsByOthers::ALL[random.below(3) as usize];
         if random.below(4) == 0 {
             plain = plain.with_conditional_writes();
         }
@@ -267,7 +272,7 @@ impl Scenario {
             hot_keys,
             writes_percent: 60,
             rests_one_in: Some(RESTS_ONE_IN),
-            pool: plain.pool.map(|shape| PoolShape { proxies, ..shape }),
+            pool: plain.pool.map(|shape| PoolShape { proxies, reads_by_others, ..shape }),
             ..plain
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use farsight::Access;
+use farsight::{Access, ReadsByOthers};
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::AtomicUsize;
 use farsight_client::{CatalogueError, Client, ClientOptions, NewTable, PoolClient};
@@ -102,6 +102,8 @@ impl Bed {
         for table in &tables {
             cancellation.check()?;
             table.set_proxy_pace(proxy_pace)?;
+            table
+                .set_reads_by_others(plan.proxying.map_or(ReadsByOthers::None, |proxying| proxying.reads))?;
             if let Some(bytes) = plan.cache_bytes
                 && !table.set_cache_bytes(bytes)?
             {

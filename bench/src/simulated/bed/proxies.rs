@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight::ReadsByOthers;
 use farsight_base::sync::{AtomicU64, AtomicUsize, Ordering};
 use farsight_compute_node::{Serving, ServingOptions};
 use farsight_fabric_sim::{ReliableConnection, SimHost, Simulation};
@@ -21,7 +22,7 @@ const IDLE_MAX: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(super) struct Executed {
     writes: AtomicU64,
-    charged: AtomicU64,
+    charged_ps: AtomicU64,
 }
 
 impl Executed {
@@ -31,10 +32,10 @@ impl Executed {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Notes what was executed so far; returns how many keys were written since it was asked last.
-    fn note(&self, (writes, combined): (u64, u64)) -> u64 {
+    /// Notes what was executed so far, which costs a thread so much; returns what of that is new.
+    fn note(&self, writes: u64, cost_ps: u64) -> u64 {
         self.writes.store(writes, Ordering::Relaxed);
-        (writes - combined) - self.charged.swap(writes - combined, Ordering::Relaxed)
+        cost_ps - self.charged_ps.swap(cost_ps, Ordering::Relaxed)
     }
 }
 
@@ -45,8 +46,9 @@ struct ServingMachine {
     serving: Arc<Serving>,
     executed: Arc<Executed>,
     left: Arc<AtomicUsize>,
-    /// A thread's work for a write.
+    /// A thread's work for a write, and for a key that it reads.
     write_ps: u64,
+    read_ps: u64,
 }
 
 /// Has a machine write for others, until nobody has work `left`. It has threads for that, each on a core of
@@ -61,6 +63,10 @@ pub(super) fn start(
     let prices = plan.profile.engine_prices();
     // As a thread that writes for itself.
     let write_ps = prices.thread_write_entry_ps + prices.thread_get_ps;
+    // Who says where a key stands has only looked that up, as the call's price has it.
+    let read_ps = if proxying.reads == ReadsByOthers::Values { prices.thread_get_ps } else { 0 };
+    // Who reads for others has the memory for caches, too.
+    let cache_bytes = plan.cache_bytes.filter(|_| proxying.reads == ReadsByOthers::Values);
     let executed = Arc::<Executed>::default();
     let (own, left, addresses) = (simulation.clone(), Arc::clone(left), addresses.to_vec());
     let counted = Arc::clone(&executed);
@@ -70,10 +76,10 @@ pub(super) fn start(
         let host = Arc::new(own.listen::<ReliableConnection>(&address, FORMAT_VERSION));
         let (listener, clock) = (host.clone(), own.clock_of(number));
         let (partitions, percent) = (proxying.offered(), proxying.percent());
-        let options = ServingOptions { address, listener, partitions, percent, clock };
+        let options = ServingOptions { address, listener, partitions, percent, cache_bytes, clock };
         let serving = Arc::new(Serving::new(client, options).expect("messages are long enough"));
         let machine =
-            ServingMachine { simulation: own, proxying, serving, executed: counted, left, write_ps };
+            ServingMachine { simulation: own, proxying, serving, executed: counted, left, write_ps, read_ps };
         machine.serve(&host, number);
     });
     executed
@@ -110,7 +116,9 @@ impl ServingMachine {
         while self.left.load(Ordering::Relaxed) > 0 {
             before();
             worker.step(self.simulation.now(), STEP_CALLS);
-            self.simulation.charge(self.executed.note(self.serving.writes()) * self.write_ps);
+            let work = self.serving.work();
+            let cost_ps = (work.writes - work.combined) * self.write_ps + work.found * self.read_ps;
+            self.simulation.charge(self.executed.note(work.writes, cost_ps));
             self.simulation.catch_up();
             worker.wait(idle_max);
         }

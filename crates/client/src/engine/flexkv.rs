@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Connection;
-use farsight_index::{Access, CacheStats, EngineError, ValueCache};
+use farsight_index::{Access, CacheStats, EngineError, ReadsByOthers, ValueCache};
 use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
     Values,
@@ -120,6 +120,10 @@ impl<C: Connection> Sharing<C> for SharedStock<C> {
     fn set_value_cache(&self, cache: ValueCache) -> bool {
         self.values.set(cache);
         true
+    }
+
+    fn set_reads_by_others(&self, reads: ReadsByOthers) {
+        self.proxies.set_reads(reads);
     }
 
     fn set_proxy_pace(&self, pace: ProxyPace) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use farsight_base::clock::Deadline;
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Direction, Engine, EngineError, EngineKind, EnumeratedPage, MixedWrites, OldValues,
-    Ordered, Pairs, ScanRequest, Writes,
+    Answers, Counters, Direction, Engine, EngineError, EngineKind, EnumeratedPage, Key, MixedWrites,
+    OldValues, Ordered, Pairs, ScanRequest, Writes,
 };
-use farsight_protocol::WriteOutcome;
+use farsight_protocol::{SentAddress, WriteOutcome};
 
 /// The engine, and what it is called.
 pub(super) struct Unordered<E> {
@@ -79,6 +79,15 @@ impl<Q: QueuePair, E: Engine<Q>> Engine<Q> for Unordered<E> {
 
     fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    fn locate(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[Key<'_>],
+        found: &mut Vec<SentAddress>,
+    ) -> Result<(), EngineError> {
+        self.engine.locate(queues, keys, found)
     }
 
     fn write_for_others(

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Addresses, Client, ComputeNode, ComputeNodeError, ComputeNodeOptions, EngineKind, Options, Proxy, Server,
-    ServerBuilder, ServerUrl, Session, TableOptions, ValueKind, WriteOutcome,
+    Addresses, Client, ComputeNode, ComputeNodeError, ComputeNodeOptions, EngineKind, Options, Proxy,
+    ReadsByOthers, Server, ServerBuilder, ServerUrl, Session, TableOptions, ValueKind, WriteOutcome,
 };
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
@@ -122,12 +122,58 @@ fn every_write_is_a_call_and_no_verb_of_its_callers() {
                 assert_eq!((&entry.value[..], entry.version), (&value(key, 1)[..], versions[key as usize]));
             }
             await_proxies(&client, "206 writes", |proxies| {
-                proxies.iter().map(|proxy| proxy.writes).sum::<u64>() == 206
+                proxies.iter().map(|proxy| proxy.work.writes).sum::<u64>() == 206
             });
             serving.shutdown().unwrap();
             assert!(proxies(&client).is_empty(), "it let its partitions go");
             client.drop_table("t").unwrap();
         }
+    });
+}
+
+/// What a compute node says of a key saves the READs that would find it, or all of them.
+#[test]
+fn a_key_that_a_compute_node_finds_takes_a_call_and_its_own_lines() {
+    on_each(|cluster| {
+        let client = cluster.client();
+        let values = ValueKind::Fixed(16);
+        let mut writer = session(&client, values);
+        let serving = cluster.compute_node("compute-node", PARTITIONS as u16);
+        let value = |key: u64| [key.to_le_bytes(), (!key).to_le_bytes()].concat();
+        for key in 0..100 {
+            writer.put(key, &value(key)).unwrap();
+        }
+        // How many READs a GET takes of a key that is there, and of one that is not.
+        for (reads, of_present, of_absent) in [
+            (ReadsByOthers::None, 3.0, 2.0),
+            (ReadsByOthers::Addresses, 2.0, 0.0),
+            (ReadsByOthers::Values, 0.0, 0.0),
+        ] {
+            // Another process's, whose cache is empty.
+            let other = cluster.client();
+            let table = other.table::<u64>("t").unwrap();
+            table.set_reads_by_others(reads).unwrap();
+            let mut reader = table.session(Options::default()).unwrap();
+            let before = reader.meters();
+            for key in 0..100 {
+                let entry = reader.get(key).unwrap().expect("the key is there");
+                assert_eq!(&entry.value[..], &value(key)[..], "{reads:?}");
+            }
+            let between = reader.meters();
+            for key in 1_000..1_100 {
+                assert!(reader.get(key).unwrap().is_none(), "{reads:?}");
+            }
+            let cost = |meters: farsight::Meters| meters.reads as f64 / 100.0;
+            let (present, absent) = (cost(between - before), cost(reader.meters() - between));
+            // A few keys have others' fingerprints in their buckets.
+            assert!((of_present..of_present + 0.5).contains(&present), "{reads:?}: {present} READs");
+            assert!((of_absent..of_absent + 0.5).contains(&absent), "{reads:?}: {absent} READs");
+        }
+        await_proxies(&client, "400 keys found", |proxies| {
+            proxies.iter().map(|proxy| proxy.work.found).sum::<u64>() == 400
+        });
+        serving.shutdown().unwrap();
+        client.drop_table("t").unwrap();
     });
 }
 

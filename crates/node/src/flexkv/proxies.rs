@@ -126,8 +126,7 @@ impl Proxies {
             compute_node: leased.owner,
             address: leased.offer.address.clone(),
             epoch: leased.offer.epoch,
-            writes: leased.offer.writes,
-            combined: leased.offer.combined,
+            work: leased.offer.work,
             has: u16::try_from(share.partitions.len()).expect("there are fewer"),
             runs: runs(share),
         };
@@ -178,7 +177,7 @@ impl Proxies {
 
 #[cfg(test)]
 mod tests {
-    use farsight_protocol::TableId;
+    use farsight_protocol::{ServedWork, TableId};
 
     use super::*;
 
@@ -196,8 +195,7 @@ mod tests {
             partitions,
             address,
             epoch: 7,
-            writes: 3,
-            combined: 1,
+            work: ServedWork { writes: 3, combined: 1, found: 2 },
             heat: Vec::new(),
             percent: None,
         }

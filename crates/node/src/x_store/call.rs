@@ -43,8 +43,8 @@ impl<F: LeafFormat> Part<F> {
             | Request::LoadLong { .. } => {
                 unreachable!("such requests are of tables of blocks")
             }
-            Request::Control(_) | Request::Delegate { .. } => {
-                unreachable!("the node executes control requests, and refuses to write for others")
+            Request::Control(_) | Request::Delegate { .. } | Request::Find { .. } => {
+                unreachable!("the node executes control requests, and refuses what compute nodes do")
             }
         }
     }

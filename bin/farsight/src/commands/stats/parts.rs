@@ -50,7 +50,8 @@ pub(super) fn proxies(
         "partitions",
         "of those offloaded",
         "writes",
-        "combined with later ones",
+        "combined with others",
+        "keys found",
     ]);
     let of_hashes = coordinator.tables.iter().filter(|table| table.hash_index.is_some());
     for table in of_hashes {
@@ -61,8 +62,9 @@ pub(super) fn proxies(
                 proxy.address.clone(),
                 proxy.has.to_string(),
                 proxy.partitions().to_string(),
-                proxy.writes.to_string(),
-                proxy.combined.to_string(),
+                proxy.work.writes.to_string(),
+                proxy.work.combined.to_string(),
+                proxy.work.found.to_string(),
             ]);
         }
     }

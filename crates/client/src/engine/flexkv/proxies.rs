@@ -21,8 +21,8 @@ use farsight_base::Epoch;
 use farsight_base::clock::{Clock, MonotonicNs};
 use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index::leaves_calls_unknown;
-use farsight_index_flexkv::{ProxyCalls, ProxyFailure};
+use farsight_index::{ReadsByOthers, leaves_calls_unknown};
+use farsight_index_flexkv::{ProxyCall, ProxyCalls, ProxyFailure};
 use farsight_layout::hash_index::HASH_PARTITIONS;
 use farsight_protocol::{
     ControlRequest, PROXIES_MAX, Proxy, ProxyPace, Reply, Request, TableId, WriteLoad, WriteOperation,
@@ -60,6 +60,8 @@ pub(super) struct KnownProxies<C> {
     clock: OnceLock<Arc<dyn Clock>>,
     /// How many times sooner than usual the coordinator is asked: a [`ProxyPace`].
     pace: AtomicU32,
+    /// What they do for GETs, by its place in [`ReadsByOthers::ALL`].
+    reads: AtomicU32,
     written: Written,
     state: Mutex<State>,
     /// Held while a connection is made: others that want one of them wait, for [`CONNECT_MAX`] at most.
@@ -85,7 +87,8 @@ impl<C> Default for KnownProxies<C> {
         let state = State { asked: None, routes: Arc::default(), left_out: BTreeMap::new() };
         let (clock, written) = (OnceLock::new(), Written::default());
         let pace = AtomicU32::new(ProxyPace::default().times());
-        Self { clock, pace, written, state: Mutex::new(state), connections: Mutex::default() }
+        let reads = AtomicU32::new(0);
+        Self { clock, pace, reads, written, state: Mutex::new(state), connections: Mutex::default() }
     }
 }
 
@@ -148,6 +151,12 @@ impl<C> KnownProxies<C> {
     pub(super) fn set_pace(&self, pace: ProxyPace) {
         // Relaxed, here and below: it orders nothing.
         self.pace.store(pace.times(), Ordering::Relaxed);
+    }
+
+    /// Has them do this for GETs from now on.
+    pub(super) fn set_reads(&self, reads: ReadsByOthers) {
+        // Relaxed: as the pace.
+        self.reads.store(reads as u32, Ordering::Relaxed);
     }
 
     /// What was said last, and whether the caller is to ask anew.
@@ -246,6 +255,21 @@ impl<C: Connection> SessionProxies<C> {
         Ok(Link { queue, _connection: connection, told: None, sent })
     }
 
+    /// The way to the process at `place`, which is made if there is none.
+    fn link<'l>(
+        &self,
+        links: &'l mut BTreeMap<Place, Link<C>>,
+        place: Place,
+    ) -> Result<&'l mut Link<C>, ProxyFailure> {
+        Ok(match links.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let link = self.connect(new.key()).map_err(|_| ProxyFailure::Unsent)?;
+                new.insert(link)
+            }
+        })
+    }
+
     /// Sends a request over a link, and waits for the reply, which tells the time.
     fn ask(&self, link: &mut Link<C>, request: &[u8], reply: &mut Vec<u8>) -> Result<(), FabricError> {
         call(&mut link.queue, request, reply)?;
@@ -259,13 +283,15 @@ impl<C: Connection> SessionProxies<C> {
         }
     }
 
-    /// What the failure of a call means that was sent then. If it may be executed, that is over by now.
-    fn failed(&self, sent: MonotonicNs, error: FabricError) -> ProxyFailure {
+    /// What the failure of a call means that was sent then. If a write may be executed, that is over by now.
+    fn failed(&self, sent: MonotonicNs, error: FabricError, call: ProxyCall) -> ProxyFailure {
         if !leaves_calls_unknown(&error) {
             return ProxyFailure::Unsent;
         }
-        let passed = self.clock.now().since(sent);
-        self.clock.sleep((DECIDED_WITHIN + RATES).saturating_sub(passed));
+        if call == ProxyCall::Writes {
+            let passed = self.clock.now().since(sent);
+            self.clock.sleep((DECIDED_WITHIN + RATES).saturating_sub(passed));
+        }
         ProxyFailure::Unknown(error)
     }
 }
@@ -312,16 +338,19 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
         proxy
     }
 
+    fn reads(&self) -> ReadsByOthers {
+        // Relaxed: as the pace.
+        ReadsByOthers::ALL[self.known.reads.load(Ordering::Relaxed) as usize]
+    }
+
+    fn helper_of(&self, partition: usize) -> Option<usize> {
+        self.routes.borrow().by_partition[partition].map(usize::from)
+    }
+
     fn until(&self, proxy: usize) -> Result<u64, ProxyFailure> {
         let place = self.routes.borrow().places[proxy].clone();
         let mut links = self.links.borrow_mut();
-        let link = match links.entry(place) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let link = self.connect(new.key()).map_err(|_| ProxyFailure::Unsent)?;
-                new.insert(link)
-            }
-        };
+        let link = self.link(&mut links, place)?;
         let is_old = link.told.is_none_or(|(_, heard)| self.clock.now().since(heard) > TIME_AGE_MAX);
         if is_old {
             let (mut frame, mut reply) = (Vec::new(), Vec::new());
@@ -334,24 +363,24 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
         Ok(time.saturating_add(later.as_nanos() as u64))
     }
 
-    fn send(&self, proxy: usize, request: &[u8]) -> Result<(), ProxyFailure> {
+    fn send(&self, proxy: usize, request: &[u8], call: ProxyCall) -> Result<(), ProxyFailure> {
         let place = self.routes.borrow().places[proxy].clone();
         let mut links = self.links.borrow_mut();
-        let link = links.get_mut(&place).ok_or(ProxyFailure::Unsent)?;
+        let link = self.link(&mut links, place)?;
         link.sent = self.clock.now();
         let sent = send(&mut link.queue, request);
-        sent.map_err(|error| self.failed(link.sent, error))
+        sent.map_err(|error| self.failed(link.sent, error, call))
     }
 
-    fn receive(&self, proxy: usize, reply: &mut Vec<u8>) -> Result<(), ProxyFailure> {
+    fn receive(&self, proxy: usize, reply: &mut Vec<u8>, call: ProxyCall) -> Result<(), ProxyFailure> {
         let place = self.routes.borrow().places[proxy].clone();
         let Some(mut link) = self.links.borrow_mut().remove(&place) else {
             // A call was sent over it, no later than now.
             let reason = "the way to it is gone".to_owned();
             let gone = FabricError::Disconnected { peer: place.0, reason };
-            return Err(self.failed(self.clock.now(), gone));
+            return Err(self.failed(self.clock.now(), gone, call));
         };
-        receive(&mut link.queue, reply).map_err(|error| self.failed(link.sent, error))?;
+        receive(&mut link.queue, reply).map_err(|error| self.failed(link.sent, error, call))?;
         self.note_time(&mut link, reply);
         self.links.borrow_mut().insert(place, link);
         Ok(())
@@ -370,13 +399,14 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
 
 #[cfg(test)]
 mod tests {
-    use farsight_protocol::ComputeNode;
+    use farsight_protocol::{ComputeNode, ServedWork};
 
     use super::*;
 
     fn proxy(number: u32, address: &str, runs: &[(u16, u16)]) -> Proxy {
         let (compute_node, address) = (ComputeNode(number), address.to_owned());
-        Proxy { compute_node, address, epoch: 7, writes: 0, combined: 0, has: 0, runs: runs.to_vec() }
+        let work = ServedWork::default();
+        Proxy { compute_node, address, epoch: 7, work, has: 0, runs: runs.to_vec() }
     }
 
     #[test]
