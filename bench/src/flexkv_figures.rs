@@ -12,7 +12,7 @@ mod points;
 
 use std::collections::HashMap;
 
-use farsight::{Access, EngineKind, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{Access, EngineKind, ReadsByOthers, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_fabric_sim::Profile;
 
 use crate::driver::{Cancellation, DriverError};
@@ -58,6 +58,8 @@ pub struct FlexTestbed {
 pub(crate) enum Way {
     /// FlexKV, all compute nodes write for others. They keep values, or do not.
     Proxied(Offloaded, Keeping),
+    /// FlexKV-OP: all compute nodes write and read for others. Each is the owner of its partitions.
+    Owned,
     /// FlexKV, each for himself.
     OneSided,
     /// XStore-D.
@@ -193,7 +195,7 @@ impl FlexTestbed {
     /// A run of the store.
     fn store(&self, way: Way, workload: Workload, distribution: Distribution) -> SimulatedPlan {
         let engine = match way {
-            Way::Proxied(..) | Way::OneSided => EngineKind::FLEXKV,
+            Way::Proxied(..) | Way::Owned | Way::OneSided => EngineKind::FLEXKV,
             Way::XStoreD => EngineKind::XSTORE_D,
             Way::Rolex => EngineKind::ROLEX,
         };
@@ -201,6 +203,12 @@ impl FlexTestbed {
             Way::Proxied(offloaded, _) => {
                 Some(Proxying { offloaded, pace: self.pace, ..Proxying::by(self.compute_nodes) })
             }
+            Way::Owned => Some(Proxying {
+                offloaded: Offloaded::Hottest(100),
+                pace: self.pace,
+                reads: ReadsByOthers::Values,
+                ..Proxying::by(self.compute_nodes)
+            }),
             Way::OneSided | Way::XStoreD | Way::Rolex => None,
         };
         let is_flexkv = *engine == *EngineKind::FLEXKV;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farsight::{Access, EngineKind};
+use farsight::{Access, EngineKind, ReadsByOthers};
 use farsight_bench::driver::Cancellation;
 use farsight_bench::report::{SimulatedRecord, simulated_table};
 use farsight_bench::simulated::{Offloaded, Profile, ProxyPace, Proxying, SimulatedPlan};
@@ -277,6 +277,24 @@ fn more_threads_of_a_machine_that_serves_are_more_cores() {
     };
     let [one, two] = [1, 2].map(of);
     assert!(two.throughput_ops_per_s > 1.3 * one.throughput_ops_per_s, "{one:?} {two:?}");
+}
+
+#[test]
+fn machines_that_find_keys_or_read_them_take_reads_from_the_others() {
+    let of = |reads| {
+        let plan = proxied(Offloaded::Numbered(100), Workload::C);
+        let proxying = plan.proxying.map(|proxying| Proxying { reads, ..proxying });
+        // Clients remember no address, and owners those of all keys.
+        let cache_bytes = (reads != ReadsByOthers::Values).then_some(0);
+        let record = run(&SimulatedPlan { proxying, cache_bytes, ..plan });
+        (record.reads_per_op, record.calls_per_op)
+    };
+    let [alone, found, owned] = ReadsByOthers::ALL.map(of);
+    assert!(alone.0 > 2.9 && alone.1 < 0.01, "buckets and objects: {alone:?}");
+    // A batch of four keys goes to four machines at most.
+    let calls = 0.25..=1.0;
+    assert!((1.9..2.1).contains(&found.0) && calls.contains(&found.1), "slots and objects: {found:?}");
+    assert!(owned.0 < 0.01 && calls.contains(&owned.1), "the owners' READs: {owned:?}");
 }
 
 #[test]

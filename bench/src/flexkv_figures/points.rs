@@ -38,6 +38,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Self::Proxied(..) => "flexkv",
+            Self::Owned => "flexkv-op",
             Self::OneSided => "flexkv, one-sided",
             Self::XStoreD => "xstore-d",
             Self::Rolex => "rolex",
@@ -121,6 +122,7 @@ impl FlexTestbed {
             ("+ hottest 20 %", Way::Proxied(hottest, Keeping::Addresses)),
             ("+ kept values", Way::Proxied(hottest, Keeping::Values)),
             ("+ knob", WHOLE),
+            ("flexkv-op", Way::Owned),
         ];
         let of = |workload: Workload| {
             steps.map(|(name, way)| {
@@ -297,7 +299,7 @@ mod tests {
         let (by_clients, latencies) = (runs(FlexFigure::Clients), runs(FlexFigure::Latencies));
         assert!(latencies.is_subset(&by_clients));
         let ablation = runs(FlexFigure::Ablation);
-        assert_eq!(ablation.len(), 20, "five steps of four workloads");
+        assert_eq!(ablation.len(), 24, "five steps and FlexKV-OP, of four workloads");
         assert_eq!(ablation.intersection(&by_clients).count(), 8, "the first step and the last one");
     }
 

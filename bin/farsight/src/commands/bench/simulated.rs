@@ -4,8 +4,8 @@ use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::Args;
-use farsight::{EngineKind, VALUE_BYTES_MIN};
+use clap::{Args, ValueEnum};
+use farsight::{EngineKind, ReadsByOthers, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
 use farsight_bench::report::{SimulatedRecord, simulated_table};
@@ -34,9 +34,30 @@ pub(super) struct Testbed {
     /// So many of the machines also write for others, with --fabric sim and --engine flexkv
     #[arg(long, value_name = "N", default_value_t = 0)]
     proxies: usize,
+    /// What those do for GETs of the other machines, with --proxies: nothing, find addresses, or read values
+    #[arg(long, value_enum, default_value_t = ProxiedReads::None)]
+    proxied_reads: ProxiedReads,
     /// Run again with each uncertain price at both ends of its band, with --fabric sim
     #[arg(long)]
     sensitivity: bool,
+}
+
+/// What machines that write for others do for GETs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProxiedReads {
+    None,
+    Addresses,
+    Values,
+}
+
+impl From<ProxiedReads> for ReadsByOthers {
+    fn from(reads: ProxiedReads) -> Self {
+        match reads {
+            ProxiedReads::None => Self::None,
+            ProxiedReads::Addresses => Self::Addresses,
+            ProxiedReads::Values => Self::Values,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +105,9 @@ impl Testbed {
             bail!(
                 "--proxies has no meaning with --engine {engine}: compute nodes write for others in flexkv's"
             );
+        }
+        if self.proxies == 0 && self.proxied_reads != ProxiedReads::None {
+            bail!("--proxied-reads has no meaning without --proxies");
         }
         let is_simulated = ycsb.fabric == FabricName::Sim;
         if let (Some(engine), true, Some(_)) = (other, is_simulated, ycsb.value_cache) {
@@ -152,7 +176,10 @@ impl Ycsb {
             engine,
             memory_nodes: if engine.is_alone() { 0 } else { self.memory_nodes as usize },
             machines,
-            proxying: (self.testbed.proxies > 0).then(|| Proxying::by(self.testbed.proxies)),
+            proxying: (self.testbed.proxies > 0).then(|| Proxying {
+                reads: self.testbed.proxied_reads.into(),
+                ..Proxying::by(self.testbed.proxies)
+            }),
             threads,
             workload,
             distribution: self.distribution()?.unwrap_or(workload.usual_distribution()),
