@@ -12,7 +12,7 @@ mod points;
 
 use std::collections::HashMap;
 
-use farsight::{Access, EngineKind, ReadsByOthers, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{Access, CachePolicy, EngineKind, ReadsByOthers, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_fabric_sim::Profile;
 
 use crate::driver::{Cancellation, DriverError};
@@ -232,6 +232,7 @@ impl FlexTestbed {
             sample_seconds: None,
             cache_bytes: None,
             value_cache_bytes: None,
+            cache_policy: CachePolicy::default(),
             publishes_models: true,
         };
         if is_flexkv { self.with_memory(plan, way, MEMORY_OF_PAPER) } else { plan }

@@ -20,7 +20,7 @@ mod thread;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farsight::{Access, EngineKind, Meters};
+use farsight::{Access, CachePolicy, EngineKind, Meters};
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_fabric_sim::{Constant, Utilization};
 
@@ -86,6 +86,8 @@ pub struct SimulatedPlan {
     pub cache_bytes: Option<u64>,
     /// Bytes of values that a machine may keep, of a FlexKV table.
     pub value_cache_bytes: Option<u64>,
+    /// Which entries of full caches go. Only FlexKV's caches have a choice.
+    pub cache_policy: CachePolicy,
     /// Clients READ what their caches lack. Otherwise they call.
     pub publishes_models: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farsight::{Access, EngineKind, ReadsByOthers};
+use farsight::{Access, CachePolicy, EngineKind, ReadsByOthers};
 use farsight_bench::driver::Cancellation;
 use farsight_bench::report::{SimulatedRecord, simulated_table};
 use farsight_bench::simulated::{Offloaded, Profile, ProxyPace, Proxying, SimulatedPlan};
@@ -30,6 +30,7 @@ fn plan(workload: Workload) -> SimulatedPlan {
         sample_seconds: None,
         cache_bytes: None,
         value_cache_bytes: None,
+        cache_policy: CachePolicy::default(),
         publishes_models: true,
     }
 }

@@ -1,5 +1,7 @@
 //! The points of each figure.
 
+use farsight::CachePolicy;
+
 use super::{
     FlexFigure, FlexPoint, FlexTestbed, Keeping, PointRun, Way, distribution_of, value_bytes, zipfian,
 };
@@ -117,16 +119,18 @@ impl FlexTestbed {
     fn ablation(&self) -> Vec<FlexPoint> {
         let (first, hottest) = (Offloaded::Numbered(OFFLOADED_FIRST), Offloaded::Hottest(OFFLOADED_FIRST));
         let steps = [
-            ("base: addresses", Way::OneSided),
-            ("+ proxies, first 20 %", Way::Proxied(first, Keeping::Addresses)),
-            ("+ hottest 20 %", Way::Proxied(hottest, Keeping::Addresses)),
-            ("+ kept values", Way::Proxied(hottest, Keeping::Values)),
-            ("+ knob", WHOLE),
-            ("flexkv-op", Way::Owned),
+            ("base: addresses", Way::OneSided, CachePolicy::Sieve),
+            ("+ proxies, first 20 %", Way::Proxied(first, Keeping::Addresses), CachePolicy::Sieve),
+            ("+ hottest 20 %", Way::Proxied(hottest, Keeping::Addresses), CachePolicy::Sieve),
+            ("+ kept values", Way::Proxied(hottest, Keeping::Values), CachePolicy::Sieve),
+            ("+ knob", WHOLE, CachePolicy::Sieve),
+            ("the same, FIFO caches", WHOLE, CachePolicy::Fifo),
+            ("flexkv-op", Way::Owned, CachePolicy::Sieve),
         ];
         let of = |workload: Workload| {
-            steps.map(|(name, way)| {
+            steps.map(|(name, way, cache_policy)| {
                 let plan = self.store(way, workload, distribution_of(workload));
+                let plan = SimulatedPlan { cache_policy, ..plan };
                 store(FlexFigure::Ablation, (workload.name(), name), self.clients(), plan)
             })
         };
@@ -299,7 +303,7 @@ mod tests {
         let (by_clients, latencies) = (runs(FlexFigure::Clients), runs(FlexFigure::Latencies));
         assert!(latencies.is_subset(&by_clients));
         let ablation = runs(FlexFigure::Ablation);
-        assert_eq!(ablation.len(), 24, "five steps and FlexKV-OP, of four workloads");
+        assert_eq!(ablation.len(), 28, "five steps, FIFO and FlexKV-OP, of four workloads");
         assert_eq!(ablation.intersection(&by_clients).count(), 8, "the first step and the last one");
     }
 

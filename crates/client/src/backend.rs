@@ -10,7 +10,7 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_base::clock::Clock;
 use farsight_fabric::FabricError;
-use farsight_index::{Access, CacheStats, EngineKind, ReadsByOthers, ValueCache};
+use farsight_index::{Access, CachePolicy, CacheStats, EngineKind, ReadsByOthers, ValueCache};
 use farsight_protocol::{
     NodeStats, Proxy, ProxyLease, ProxyOffer, ProxyPace, TableDefinition, TableId, TableInfo,
 };
@@ -205,6 +205,9 @@ pub(crate) trait OpenTable: Send + Sync {
 
     /// As [`Sharing::set_value_cache`](crate::Sharing::set_value_cache).
     fn set_value_cache(&self, cache: ValueCache) -> bool;
+
+    /// As [`Sharing::set_cache_policy`](crate::Sharing::set_cache_policy).
+    fn set_cache_policy(&self, policy: CachePolicy) -> bool;
 
     /// As [`Sharing::set_reads_by_others`](crate::Sharing::set_reads_by_others).
     fn set_reads_by_others(&self, reads: ReadsByOthers);

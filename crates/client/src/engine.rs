@@ -16,8 +16,8 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{
-    Access, CacheStats, Engine, EngineKind, Ordered, ReadsByOthers, Registered, Registry, UnknownEngine,
-    ValueCache,
+    Access, CachePolicy, CacheStats, Engine, EngineKind, Ordered, ReadsByOthers, Registered, Registry,
+    UnknownEngine, ValueCache,
 };
 use farsight_protocol::{KeyKind, ProxyPace, TableInfo, TableLayout};
 
@@ -124,6 +124,11 @@ pub trait Sharing<C: Connection>: Any + Send + Sync {
 
     /// Says what may be kept of the table's values. False if this engine keeps none of such a table.
     fn set_value_cache(&self, _cache: ValueCache) -> bool {
+        false
+    }
+
+    /// Says which entries full caches let go. False if they have no choice.
+    fn set_cache_policy(&self, _policy: CachePolicy) -> bool {
         false
     }
 

@@ -52,7 +52,8 @@ pub use engine::{Attachment, AwaitRecalls, ClientEngine, ClientEngines, FoundEng
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use expiry::Lifetime;
 pub use farsight_index::{
-    Access, CacheStats, Direction, EngineError, EngineKind, ReadsByOthers, ScanRequest, ValueCache,
+    Access, CachePolicy, CacheStats, Direction, EngineError, EngineKind, ReadsByOthers, ScanRequest,
+    ValueCache,
 };
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::TableEngine;

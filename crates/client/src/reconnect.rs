@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farsight_fabric::FabricError;
-use farsight_index::{EngineError, ReadsByOthers, ValueCache};
+use farsight_index::{CachePolicy, EngineError, ReadsByOthers, ValueCache};
 
 use crate::backend::Backend;
 #[cfg(injected)]
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     cache_bytes: Mutex<HashMap<String, u64>>,
     /// What may be kept of tables' values, likewise.
     value_caches: Mutex<HashMap<String, ValueCache>>,
+    /// Which entries full caches let go, by table.
+    cache_policies: Mutex<HashMap<String, CachePolicy>>,
     /// What compute nodes that serve do for GETs, by table.
     reads_by_others: Mutex<HashMap<String, ReadsByOthers>>,
     /// The tables for which somebody hears what nodes recall.
@@ -129,6 +131,7 @@ impl Shared {
             outage: Mutex::default(),
             cache_bytes: Mutex::default(),
             value_caches: Mutex::default(),
+            cache_policies: Mutex::default(),
             reads_by_others: Mutex::default(),
             keeping: Mutex::default(),
         }
@@ -142,6 +145,14 @@ impl Shared {
     /// What may be kept of this table's values, if that was ever said.
     pub(crate) fn value_cache(&self, table: &str) -> Option<ValueCache> {
         lock(&self.value_caches).get(table).copied()
+    }
+
+    pub(crate) fn keep_cache_policy(&self, table: &str, policy: CachePolicy) {
+        lock(&self.cache_policies).insert(table.to_owned(), policy);
+    }
+
+    pub(crate) fn cache_policy(&self, table: &str) -> Option<CachePolicy> {
+        lock(&self.cache_policies).get(table).copied()
     }
 
     pub(crate) fn keep_reads_by_others(&self, table: &str, reads: ReadsByOthers) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_index::{Access, CacheStats, EngineKind, ReadsByOthers, ValueCache};
+use farsight_index::{Access, CachePolicy, CacheStats, EngineKind, ReadsByOthers, ValueCache};
 use farsight_protocol::{ErrorCode, ProxyPace, TableInfo, ValueKind};
 
 use crate::attached::Working;
@@ -103,6 +103,18 @@ impl Table {
     pub fn set_value_cache(&self, cache: ValueCache) -> Result<bool, OpenError> {
         self.shared.keep_value_cache(self.name(), cache);
         self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_value_cache(cache)))
+    }
+
+    /// Says which entries full caches of addresses and values let go from now on. At first that is
+    /// [`CachePolicy::Sieve`]. What they hold is forgotten if that changes. False if the engine's caches have
+    /// no choice: FlexKV's have.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_cache_policy(&self, policy: CachePolicy) -> Result<bool, OpenError> {
+        self.shared.keep_cache_policy(self.name(), policy);
+        self.shared
+            .in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_cache_policy(policy)))
     }
 
     /// Says what compute nodes that serve do for this process's GETs from now on. At first that is nothing:
@@ -206,6 +218,9 @@ impl Table {
             }
             if let Some(cache) = self.shared.value_cache(self.name()) {
                 open.set_value_cache(cache);
+            }
+            if let Some(policy) = self.shared.cache_policy(self.name()) {
+                open.set_cache_policy(policy);
             }
             if let Some(reads) = self.shared.reads_by_others(self.name()) {
                 open.set_reads_by_others(reads);

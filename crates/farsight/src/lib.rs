@@ -151,8 +151,8 @@ pub use farsight_base::report::report;
 pub use farsight_base::report::with_causes;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
-    Access, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin, PoolError,
-    ReadError, ReadsByOthers, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
+    Access, CachePolicy, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin,
+    PoolError, ReadError, ReadsByOthers, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
 };
 pub use farsight_cluster::{ClusterError, ClusterUrl, ClusterUrlError, Etcd, EtcdOptions, Known, MapRecord};
 pub use farsight_durability::{Archive, DurabilityError, Pieces};

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use farsight_base::report::report;
-use farsight_client::{Access, CacheStats, EngineKind, OpenError, ReadsByOthers, ValueCache};
+use farsight_client::{Access, CachePolicy, CacheStats, EngineKind, OpenError, ReadsByOthers, ValueCache};
 use farsight_protocol::{TableInfo, ValueKind};
 
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, KeyType, Session, TableError};
@@ -117,6 +117,16 @@ impl<K: KeyType + ?Sized> Table<K> {
             }
         }
         Ok(are_kept)
+    }
+
+    /// Says which entries full caches of addresses and values let go from now on. At first that is
+    /// [`CachePolicy::Sieve`]. What they hold is forgotten if that changes. False if the engine's caches have
+    /// no choice: FlexKV's have.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_cache_policy(&self, policy: CachePolicy) -> Result<bool, OpenError> {
+        self.inner.set_cache_policy(policy)
     }
 
     /// Says what compute nodes that serve do for this process's GETs from now on. At first that is nothing:

@@ -5,7 +5,7 @@
 //! the same, the pair is the same, too.
 //!
 //! Addresses stand in sets, of which a key's hash chooses one. All sessions read and change them, and nobody
-//! waits ([`set`]). A full set lets go as SIEVE does ([`order`]).
+//! waits ([`set`]). A full set lets go as SIEVE does, or FIFO ([`order`]).
 //!
 //! There are few sets at first. They double when enough addresses had to go, until they take the memory that
 //! was given. Half of the keys are in other sets then. Their addresses move when somebody wants them.
@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farsight_base::heap::HeapWords;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::prefetch_lines;
+use farsight_index::CachePolicy;
 use farsight_layout::hash_index::{HashSlot, KeyHash, SlotPlace};
 
 #[cfg(any(loom, shuttle))]
@@ -64,6 +65,7 @@ pub(crate) struct HeldAddresses {
 pub(crate) struct Sets {
     /// What they may take.
     bytes: u64,
+    policy: CachePolicy,
     /// `None`: there is no memory for any.
     words: Option<HeapWords>,
     count_max: u64,
@@ -75,7 +77,10 @@ pub(crate) struct Sets {
 
 impl Default for Addresses {
     fn default() -> Self {
-        Self { sets: Mutex::new(Arc::new(Sets::new(USUAL_BYTES))), changes: AtomicU64::new(0) }
+        Self {
+            sets: Mutex::new(Arc::new(Sets::new(USUAL_BYTES, CachePolicy::default()))),
+            changes: AtomicU64::new(0),
+        }
     }
 }
 
@@ -83,13 +88,24 @@ impl Addresses {
     /// Says how many bytes they may take. All is forgotten if that is another number than before. Fewer than
     /// those of one set are none.
     pub fn set_bytes(&self, bytes: u64) {
+        self.change(|sets| (bytes, sets.policy));
+    }
+
+    /// Says which addresses go. All is forgotten if that is another policy than before.
+    pub fn set_policy(&self, policy: CachePolicy) {
+        self.change(|sets| (sets.bytes, policy));
+    }
+
+    /// Begins anew, unless the sets have as many bytes and this policy already: each session says so again
+    /// that is opened.
+    fn change(&self, wanted: impl FnOnce(&Sets) -> (u64, CachePolicy)) {
         // Each change is complete.
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        if sets.bytes == bytes {
-            // Each session says so again that is opened.
+        let (bytes, policy) = wanted(&sets);
+        if (sets.bytes, sets.policy) == (bytes, policy) {
             return;
         }
-        *sets = Arc::new(Sets::new(bytes));
+        *sets = Arc::new(Sets::new(bytes, policy));
         drop(sets);
         // Release: who sees the number finds these sets. Partner: the Acquire in `refresh`.
         self.changes.fetch_add(1, Ordering::Release);
@@ -116,7 +132,7 @@ impl HeldAddresses {
 
     /// The sets of now.
     pub(crate) fn refresh(&mut self) -> &Sets {
-        // Acquire: the sets are those of this number, or newer. Partner: the Release in `set_bytes`.
+        // Acquire: the sets are those of this number, or newer. Partner: the Release in `change`.
         let change = self.shared.changes.load(Ordering::Acquire);
         if change != self.change {
             (self.sets, self.change) = (self.shared.current(), change);
@@ -131,13 +147,13 @@ impl HeldAddresses {
 }
 
 impl Sets {
-    fn new(bytes: u64) -> Self {
+    fn new(bytes: u64, policy: CachePolicy) -> Self {
         let set_bytes = (SET_WORDS * size_of::<u64>()) as u64;
         // The greatest power of two below that.
         let count_max = (bytes / set_bytes).checked_ilog2().map_or(0, |bits| 1 << bits);
         let words = HeapWords::zeroed_for_growth(count_max as usize * SET_LINES);
         let used = AtomicU64::new(SETS_AT_FIRST.min(count_max));
-        Self { bytes, words, count_max, used, gone: AtomicU64::new(0) }
+        Self { bytes, policy, words, count_max, used, gone: AtomicU64::new(0) }
     }
 
     /// Asks for a key's set to be brought near.
@@ -151,9 +167,9 @@ impl Sets {
     pub(crate) fn get(&self, hash: KeyHash, key: u64) -> Option<Address> {
         let used = self.used();
         let set = self.set(hash, used)?;
-        set.get(key).or_else(|| {
+        set.get(key, self.policy).or_else(|| {
             // From before the sets doubled: it moves, if somebody wants it.
-            let address = self.set_before(hash, used)?.get(key)?;
+            let address = self.set_before(hash, used)?.get(key, self.policy)?;
             self.put(set, key, address);
             Some(address)
         })
@@ -281,9 +297,10 @@ mod tests {
         assert_eq!((held.sets().get(hash(1), 1), shared.memory_bytes()), (None, 0), "no room for any");
     }
 
-    /// SIEVE as its paper writes it, of one queue.
+    /// SIEVE as its paper writes it, of one queue, or FIFO.
     #[derive(Default)]
     struct Queue {
+        policy: CachePolicy,
         /// From the newest to the oldest, and whether it was used.
         entries: VecDeque<(u64, bool)>,
         hand: Option<u64>,
@@ -292,7 +309,7 @@ mod tests {
     impl Queue {
         fn use_of(&mut self, key: u64) -> bool {
             let found = self.entries.iter_mut().find(|entry| entry.0 == key);
-            found.map(|entry| entry.1 = true).is_some()
+            found.map(|entry| entry.1 = self.policy == CachePolicy::Sieve).is_some()
         }
 
         fn put(&mut self, key: u64) {
@@ -311,12 +328,17 @@ mod tests {
 
     #[test]
     fn a_full_set_lets_go_as_the_published_queue_does() {
+        [CachePolicy::Sieve, CachePolicy::Fifo].into_iter().for_each(lets_go_as_a_queue);
+    }
+
+    fn lets_go_as_a_queue(policy: CachePolicy) {
         let words: [AtomicU64; SET_WORDS] = std::array::from_fn(|_| AtomicU64::new(0));
-        let (set, mut queue, mut random) = (Set::new(&words), Queue::default(), random());
+        let queue = Queue { policy, ..Queue::default() };
+        let (set, mut queue, mut random) = (Set::new(&words), queue, random());
         for _ in 0..50_000 {
             let key = random.below(12);
             let is_known = queue.use_of(key);
-            assert_eq!(set.get(key).is_some(), is_known);
+            assert_eq!(set.get(key, policy).is_some(), is_known, "{policy:?}");
             if !is_known && random.below(2) == 0 {
                 assert_eq!(set.put(key, address(key)), queue.entries.len() == WAYS);
                 queue.put(key);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_base::{Line, WORDS_PER_LINE};
-use farsight_index::ValueCache;
+use farsight_index::{CachePolicy, ValueCache};
 use farsight_layout::hash_index::{CLOSINGS, KeyHash};
 use farsight_protocol::{Recalled, ValueKind};
 
@@ -52,6 +52,7 @@ pub struct Values {
     /// All nodes know that this compute node keeps values.
     is_known: AtomicBool,
     store: Mutex<Option<Arc<Store>>>,
+    policy: Mutex<CachePolicy>,
     kind: ValueKind,
 }
 
@@ -67,6 +68,7 @@ pub(crate) struct Lease<const COUNTERS: usize = CLOSINGS> {
 /// Values, in a given memory.
 pub(crate) struct Store {
     cache: ValueCache,
+    policy: CachePolicy,
     sets: Box<[Mutex<ValueSet>]>,
     set_bytes: usize,
     /// By hash: reads in the low half, writes in the high one.
@@ -76,7 +78,7 @@ pub(crate) struct Store {
     writes: AtomicU64,
 }
 
-/// Some values. The one that goes is chosen by SIEVE (Zhang et al., NSDI'24).
+/// Some values. The one that goes is chosen by SIEVE (Zhang et al., NSDI'24), or is the oldest.
 #[derive(Default)]
 struct ValueSet {
     /// From the oldest to the newest.
@@ -101,7 +103,7 @@ impl Values {
     pub(crate) fn new(shards: usize, kind: ValueKind) -> Self {
         let leases = (0..shards).map(|_| Lease::default()).collect();
         let (is_on, is_known) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { leases, is_on, is_known, store: Mutex::new(None), kind }
+        Self { leases, is_on, is_known, store: Mutex::new(None), policy: Mutex::default(), kind }
     }
 
     /// Says what may be kept. What was is forgotten, if that is something else. Fewer bytes than a set takes
@@ -111,14 +113,23 @@ impl Values {
             ValueKind::Fixed(bytes) => bytes.into(),
             ValueKind::Blocks { max_bytes, .. } => (max_bytes as usize).min(USUAL_VALUE_BYTES),
         };
+        let policy = *self.policy();
         let mut current = self.current();
-        if current.as_ref().is_some_and(|store| store.cache == cache) {
+        if current.as_ref().is_some_and(|store| (store.cache, store.policy) == (cache, policy)) {
             return;
         }
-        let store = Store::new(cache, usual_bytes).map(Arc::new);
+        let store = Store::new((cache, policy), usual_bytes).map(Arc::new);
         // Relaxed: a hint to look.
         self.is_on.store(store.is_some(), Ordering::Relaxed);
         *current = store;
+    }
+
+    /// Says which values go. What is kept is forgotten, if that is another policy than before.
+    pub fn set_policy(&self, policy: CachePolicy) {
+        *self.policy() = policy;
+        if let Some(store) = self.store() {
+            self.set(store.cache);
+        }
     }
 
     /// Bytes of memory that they take now.
@@ -162,6 +173,11 @@ impl Values {
     /// The lease on a shard.
     pub(crate) fn lease(&self, shard: usize) -> &Lease {
         &self.leases[shard]
+    }
+
+    fn policy(&self) -> MutexGuard<'_, CachePolicy> {
+        // Each change is one assignment.
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Store>>> {
@@ -218,7 +234,7 @@ impl<const COUNTERS: usize> Lease<COUNTERS> {
 }
 
 impl Store {
-    fn new(cache: ValueCache, usual_bytes: usize) -> Option<Self> {
+    fn new((cache, policy): (ValueCache, CachePolicy), usual_bytes: usize) -> Option<Self> {
         let value_bytes = size_of::<Kept>() + usual_bytes;
         let counts_bytes = COUNTS_A_VALUE * size_of::<AtomicU32>();
         let set_bytes = size_of::<Mutex<ValueSet>>() + SET_VALUES * (value_bytes + counts_bytes);
@@ -228,6 +244,7 @@ impl Store {
         let set_bytes = bytes / sets - size_of::<Mutex<ValueSet>>() - SET_VALUES * counts_bytes;
         Some(Self {
             cache,
+            policy,
             sets: (0..sets).map(|_| Mutex::default()).collect(),
             set_bytes,
             counts: (0..sets * SET_VALUES * COUNTS_A_VALUE).map(|_| AtomicU32::new(0)).collect(),
@@ -255,7 +272,7 @@ impl Store {
         let Some(kept) = set.values.iter_mut().find(is_it) else {
             return false;
         };
-        kept.is_used = true;
+        kept.is_used = self.policy.marks_uses();
         take(kept.version, &kept.value);
         true
     }
@@ -336,7 +353,8 @@ impl ValueSet {
         self.values.push(kept);
     }
 
-    /// Lets the first one go, from the hand on, that was not used since the hand came by.
+    /// Lets the first one go, from the hand on, that was not used since the hand came by. If none is marked
+    /// as used, that is always the oldest.
     fn let_go(&mut self) {
         // Passes each once at most, for that makes it unused.
         loop {
@@ -380,7 +398,7 @@ mod tests {
 
     fn store(values: usize, reads_a_write: u32) -> Store {
         let bytes = (values * (size_of::<Kept>() + 64)) as u64;
-        Store::new(ValueCache { bytes, reads_a_write }, 8).expect("room for a set")
+        Store::new((ValueCache { bytes, reads_a_write }, CachePolicy::Sieve), 8).expect("room for a set")
     }
 
     fn hash(key: u64) -> KeyHash {
@@ -420,7 +438,24 @@ mod tests {
         store.keep((hash(2), 2), 0, (2, &vec![7; store.set_bytes - size_of::<Kept>()]));
         assert_eq!(given(&store, 2, 0).map(|(version, _)| version), Some(2), "a set of its own");
         assert!(store.memory_bytes() <= most);
-        assert!(Store::new(ValueCache { bytes: 100, reads_a_write: 1 }, 8).is_none(), "no room for any");
+        let none = ValueCache { bytes: 100, reads_a_write: 1 };
+        assert!(Store::new((none, CachePolicy::Sieve), 8).is_none(), "no room for any");
+    }
+
+    #[test]
+    fn the_oldest_goes_first_in_first_out_however_often_it_is_used() {
+        let cache = ValueCache { bytes: store(SET_VALUES, 0).memory_bytes() * 16, reads_a_write: 0 };
+        let store = Store::new((cache, CachePolicy::Fifo), 8).expect("room for sets");
+        // Keys of one set, in the order in which they are kept.
+        let of_one_set = |key: &u64| hash(*key).0 as usize & (store.sets.len() - 1) == 0;
+        let keys: Vec<u64> = (0..).filter(of_one_set).take(4 * SET_VALUES).collect();
+        for (newest, key) in keys.iter().enumerate() {
+            store.keep((hash(*key), *key), 0, (1, &key.to_le_bytes()));
+            let held = store.set(hash(*key)).values.len();
+            for (number, key) in keys[..=newest].iter().enumerate() {
+                assert_eq!(given(&store, *key, 0).is_some(), number + held > newest, "{number} of {newest}");
+            }
+        }
     }
 
     #[test]

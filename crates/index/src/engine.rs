@@ -161,6 +161,24 @@ pub enum ReadsByOthers {
     Values,
 }
 
+/// Which entry a full cache of addresses or values lets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CachePolicy {
+    /// The first, from a hand on, that was not used since the hand came by: SIEVE (Zhang et al., NSDI'24).
+    #[default]
+    Sieve,
+    /// The oldest, as in the published FlexKV.
+    Fifo,
+}
+
+impl CachePolicy {
+    /// True if entries are marked that are used. Without marks the hand of SIEVE takes the oldest.
+    #[must_use]
+    pub const fn marks_uses(self) -> bool {
+        matches!(self, Self::Sieve)
+    }
+}
+
 impl ReadsByOthers {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::None, Self::Addresses, Self::Values];

@@ -30,8 +30,8 @@ pub use conditional::{Decision, HeldPair, NewValue, Undecided, decide, decide_pa
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{
-    Access, CacheStats, Engine, EngineError, MixedWrites, NoByteKeys, NoEnumeration, NoWritesForOthers,
-    Ordered, ReadsByOthers, ScanRequest, ValueCache, Writes, leaves_calls_unknown,
+    Access, CachePolicy, CacheStats, Engine, EngineError, MixedWrites, NoByteKeys, NoEnumeration,
+    NoWritesForOthers, Ordered, ReadsByOthers, ScanRequest, ValueCache, Writes, leaves_calls_unknown,
 };
 pub use enumeration::{EnumeratedPage, Enumeration, FoundPair, FoundPairs};
 pub use farsight_protocol::Direction;

@@ -104,6 +104,7 @@ impl Bed {
             table.set_proxy_pace(proxy_pace)?;
             table
                 .set_reads_by_others(plan.proxying.map_or(ReadsByOthers::None, |proxying| proxying.reads))?;
+            table.set_cache_policy(plan.cache_policy)?;
             if let Some(bytes) = plan.cache_bytes
                 && !table.set_cache_bytes(bytes)?
             {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Connection;
-use farsight_index::{Access, CacheStats, EngineError, ReadsByOthers, ValueCache};
+use farsight_index::{Access, CachePolicy, CacheStats, EngineError, ReadsByOthers, ValueCache};
 use farsight_index_flexkv::{
     Addresses, CallResult, FlexEngine, FlexNode, FlexSession, FlexTable, ObjectCalls, ProxyCalls, Stock,
     Values,
@@ -119,6 +119,12 @@ impl<C: Connection> Sharing<C> for SharedStock<C> {
 
     fn set_value_cache(&self, cache: ValueCache) -> bool {
         self.values.set(cache);
+        true
+    }
+
+    fn set_cache_policy(&self, policy: CachePolicy) -> bool {
+        self.addresses.set_policy(policy);
+        self.values.set_policy(policy);
         true
     }
 

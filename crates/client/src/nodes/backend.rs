@@ -8,7 +8,7 @@ use farsight_base::Epoch;
 use farsight_base::clock::Clock;
 use farsight_base::sync::Ordering;
 use farsight_fabric::{Connection, FabricError};
-use farsight_index::{Access, CacheStats, EngineKind, ReadsByOthers, ValueCache};
+use farsight_index::{Access, CachePolicy, CacheStats, EngineKind, ReadsByOthers, ValueCache};
 use farsight_protocol::{
     ControlRequest, ErrorCode, NodeStats, Proxy, ProxyLease, ProxyOffer, ProxyPace, ServerError, TableId,
     TableInfo, WriteLoad,
@@ -216,6 +216,10 @@ impl<C: Connection> OpenTable for NodesTable<C> {
 
     fn set_value_cache(&self, cache: ValueCache) -> bool {
         self.known.sharing.set_value_cache(cache)
+    }
+
+    fn set_cache_policy(&self, policy: CachePolicy) -> bool {
+        self.known.sharing.set_cache_policy(policy)
     }
 
     fn set_reads_by_others(&self, reads: ReadsByOthers) {

@@ -27,11 +27,11 @@ fn an_address_is_found_whole() {
         Set::new(&other).put(1, address(11));
     });
     for _ in 0..2 {
-        let found = Set::new(&words).get(1);
+        let found = Set::new(&words).get(1, CachePolicy::Sieve);
         assert!([None, Some(address(10)), Some(address(11))].contains(&found), "{found:?}");
     }
     writer.join().expect("the writer ends");
-    assert_eq!(Set::new(&words).get(1), Some(address(11)));
+    assert_eq!(Set::new(&words).get(1, CachePolicy::Sieve), Some(address(11)));
 }
 
 /// Of two changes at once one may be left out, and none is made by halves.
@@ -45,7 +45,7 @@ fn changes_exclude_each_other() {
     Set::new(&words).put(2, address(20));
     writer.join().expect("the writer ends");
     let set = Set::new(&words);
-    let (first, second) = (set.get(1), set.get(2));
+    let (first, second) = (set.get(1, CachePolicy::Sieve), set.get(2, CachePolicy::Sieve));
     assert!([None, Some(address(10))].contains(&first), "{first:?}");
     assert!([None, Some(address(20))].contains(&second), "{second:?}");
     assert!(second.is_some() || first.is_none(), "who excluded the other one has ended its change");

@@ -2,6 +2,7 @@
 //!
 //! Invariant: addresses stand from the newest to the oldest. The hand goes from old to new, past those that
 //! were used since it came by, and takes the first that was not. A new address is the newest, and unused.
+//! Where uses are not marked, the hand stays at the oldest: that is FIFO.
 
 /// Addresses of a set.
 pub(super) const WAYS: usize = 7;

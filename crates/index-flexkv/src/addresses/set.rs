@@ -11,6 +11,7 @@
 
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::sync::{AtomicU64, Ordering, fence};
+use farsight_index::CachePolicy;
 use farsight_layout::hash_index::{HashSlot, SlotPlace};
 
 use super::Address;
@@ -44,8 +45,8 @@ impl<'w> Set<'w> {
         Self { words }
     }
 
-    /// The address of a key, and a mark that it was used.
-    pub(super) fn get(self, key: u64) -> Option<Address> {
+    /// The address of a key, and a mark that it was used, if uses are marked.
+    pub(super) fn get(self, key: u64, policy: CachePolicy) -> Option<Address> {
         // Acquire: what the last change stored is seen. Partner: the Release in `end`.
         let before = self.words[0].load(Ordering::Acquire);
         let order = Order::from_bits(before);
@@ -58,7 +59,7 @@ impl<'w> Set<'w> {
         if is_changing(before) || before >> SEQUENCE_SHIFT != now >> SEQUENCE_SHIFT {
             return None;
         }
-        if !order.is_used(index) {
+        if policy.marks_uses() && !order.is_used(index) {
             // Relaxed: a mark says nothing of the words. One that comes too late is left out.
             let marked = now | Order::use_bit(index);
             let _ = self.words[0].compare_exchange(now, marked, Ordering::Relaxed, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use farsight::{Access, EngineKind, VALUE_BYTES_MIN};
+use farsight::{Access, CachePolicy, EngineKind, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::DriverError;
 use farsight_bench::report::{SimulatedRecord, budget_table};
@@ -122,6 +122,7 @@ impl CacheBudgets {
             sample_seconds: None,
             cache_bytes: None,
             value_cache_bytes: None,
+            cache_policy: CachePolicy::default(),
             publishes_models: true,
         })
     }

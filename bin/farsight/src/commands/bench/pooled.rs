@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use farsight::{Access, EngineKind, POOL_NODES_MAX, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{Access, CachePolicy, EngineKind, POOL_NODES_MAX, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::driver::{Placement, ServerSource, Values};
 use farsight_bench::simulated::{Profile, Proxying, SimulatedPlan};
 use farsight_bench::workload::{Distribution, Workload};
@@ -193,6 +193,7 @@ impl Pooled {
             sample_seconds: None,
             cache_bytes: None,
             value_cache_bytes: None,
+            cache_policy: CachePolicy::default(),
             publishes_models: true,
         })
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use farsight::{EngineKind, ReadsByOthers, VALUE_BYTES_MIN};
+use farsight::{CachePolicy, EngineKind, ReadsByOthers, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
 use farsight_bench::report::{SimulatedRecord, simulated_table};
@@ -193,6 +193,7 @@ impl Ycsb {
             sample_seconds: None,
             cache_bytes: None,
             value_cache_bytes: self.value_cache,
+            cache_policy: CachePolicy::default(),
             publishes_models: true,
         })
     }
