@@ -50,7 +50,7 @@ use proof as checks;
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
 /// each other by name.
-pub const FORMAT_VERSION: u32 = 26;
+pub const FORMAT_VERSION: u32 = 27;
 
 /// Slots of a leaf: keys, and values, that it holds at most.
 pub const LEAF_SLOTS: usize = 16;
