@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use farsight::{Lifetime, Neighbour, Operand, ValueCache, WriteError, WriteOperation, WriteOutcome};
+use farsight::{
+    Lifetime, Neighbour, Operand, ReadsByOthers, ValueCache, WriteError, WriteOperation, WriteOutcome,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -260,6 +262,20 @@ impl Table {
     /// True if the engine keeps values.
     fn set_value_cache(&self, py: Python<'_>, bytes: u64, reads_a_write: u32) -> PyResult<bool> {
         py.detach(|| self.operations.set_value_cache(ValueCache { bytes, reads_a_write }))
+    }
+
+    /// What compute nodes that serve do for this process's GETs, by its name.
+    fn set_reads_by_others(&self, py: Python<'_>, reads: &str) -> PyResult<()> {
+        let reads = match reads {
+            "none" => ReadsByOthers::None,
+            "addresses" => ReadsByOthers::Addresses,
+            "values" => ReadsByOthers::Values,
+            other => {
+                let text = format!("others' reads are 'none', 'addresses' or 'values', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        py.detach(|| self.operations.set_reads_by_others(reads))
     }
 
     /// A walk over all pairs.

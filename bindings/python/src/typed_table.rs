@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Ack, Answers, CacheStats, Client, EngineKind, Exchanges, Lifetime, Operand, Options, Session, Table,
-    TableError, TableOptions, ValueCache, ValueKind, WriteOperation, WriteOutcome,
+    Ack, Answers, CacheStats, Client, EngineKind, Exchanges, Lifetime, Operand, Options, ReadsByOthers,
+    Session, Table, TableError, TableOptions, ValueCache, ValueKind, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
@@ -81,6 +81,8 @@ pub(crate) trait Operations: Send + Sync {
     fn set_cache_bytes(&self, bytes: u64) -> Result<bool, PyErr>;
     /// Makes `cache` what this process may keep of the values. False if the engine keeps none.
     fn set_value_cache(&self, cache: ValueCache) -> Result<bool, PyErr>;
+    /// What compute nodes that serve do for this process's GETs from now on.
+    fn set_reads_by_others(&self, reads: ReadsByOthers) -> Result<(), PyErr>;
 }
 
 /// Opens a table with keys of type `K`.
@@ -312,5 +314,9 @@ impl<K: TableKey + ?Sized> Operations for TypedTable<K> {
 
     fn set_value_cache(&self, cache: ValueCache) -> Result<bool, PyErr> {
         self.table.set_value_cache(cache).map_err(|error| error::opening(&error))
+    }
+
+    fn set_reads_by_others(&self, reads: ReadsByOthers) -> Result<(), PyErr> {
+        self.table.set_reads_by_others(reads).map_err(|error| error::opening(&error))
     }
 }

@@ -104,3 +104,13 @@ def test_values_that_a_process_keeps(client: farsight.Client) -> None:
     assert table.set_value_cache(0)
     ordered = client.create_table("not_kept", np.uint64)
     assert not ordered.set_value_cache(1 << 20), "XStore keeps no values"
+
+
+@pytest.mark.parametrize("reads", ["addresses", "values", "none"])
+def test_reads_that_compute_nodes_may_help_with(client: farsight.Client, reads: Any) -> None:
+    table: Any = client.create_table(f"helped_{reads}", bytes, keys=str)
+    table.set_reads_by_others(reads)
+    table["ada"] = b"lovelace"
+    assert table["ada"] == b"lovelace" and "grace" not in table, "nobody serves: it reads by itself"
+    with pytest.raises(ValueError, match="'addresses'.*nothing"):
+        table.set_reads_by_others("nothing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,6 +126,15 @@ class KeyedTable(ABC):
         engine keeps none: values of FlexKV's tables alone are kept.
         """
         return self._native.set_value_cache(cache_bytes, reads_a_write)
+
+    def set_reads_by_others(self, reads: Literal["none", "addresses", "values"]) -> None:
+        """Says what compute nodes that serve do for this process's reads from now on.
+
+        ``"none"``, as at first: they write alone. ``"addresses"``: they say where a key stands that this process does
+        not know. ``"values"``: they read all keys of their partitions. Only FlexKV's tables are served; reads of others
+        stay as they are.
+        """
+        self._native.set_reads_by_others(reads)
 
     # All pairs.
 
