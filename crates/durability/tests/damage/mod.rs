@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use farsight_durability::disk::{Disk, SimulatedDisk};
-use farsight_durability::{DurabilityError, FrameWriter, Log, LogEnd, LogOptions, read_log};
+use farsight_durability::disk::{Disk, RealDisk, SimulatedDisk};
+use farsight_durability::{DurabilityError, FrameFault, FrameWriter, Log, LogEnd, LogOptions, read_log};
 use farsight_layout::value_block::RecordKind;
 
 const FRAMES: u64 = 12;
@@ -32,6 +32,22 @@ fn versions(disk: &SimulatedDisk) -> Result<Vec<u64>, DurabilityError> {
         Ok(())
     })?;
     Ok(versions)
+}
+
+/// A segment's file is longer than any that a log makes: it is refused, and not read.
+#[test]
+fn a_segment_that_no_log_makes_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = std::fs::File::create(directory.path().join("log-0000000000000001")).expect("a file");
+    // It takes no room on the disk.
+    file.set_len(1 << 32).expect("its length");
+    let disk = RealDisk::open_directory(directory.path()).expect("a disk");
+    match read_log(&disk, 1, |_, _| Ok(())) {
+        Err(DurabilityError::Damaged { offset: 0, fault: FrameFault::Field { got, .. }, .. }) => {
+            assert_eq!(got, 1 << 32);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Flips many bits, one at a time.

@@ -23,9 +23,9 @@ const VERSIONS_LOST_MAX: u64 = 1 << 24;
 /// Bytes of a batch of the log, at most. Of each key one record of a batch is applied, and in the order of
 /// keys they find their leaves near each other. Tests have short logs, and want several batches.
 const BATCH_BYTES_MAX: u64 = if cfg!(debug_assertions) { 4 << 10 } else { 256 << 20 };
-/// What part of such memory as has a bound of its own is a batch, at most. There are two, and room to sort
-/// one.
-const MEMORY_OF_A_BATCH: u64 = 4;
+/// A batch has at most this part of the bytes that may wait for the log, which are a sixteenth of the node's
+/// memory. Two batches exist at once, and room to sort one.
+const PART_OF_A_BATCH: u64 = 4;
 /// Records whose keys are looked for together, while as many are applied.
 const AHEAD: usize = 64;
 /// Lines of a value that are brought near before it is applied.
@@ -82,7 +82,7 @@ impl NodeState {
 
     /// Bytes of a batch of the log.
     fn batch_bytes_max(&self) -> usize {
-        (self.tables.memory().bounded_bytes() / MEMORY_OF_A_BATCH).min(BATCH_BYTES_MAX) as usize
+        (self.tables.memory().bounded_bytes() / PART_OF_A_BATCH).min(BATCH_BYTES_MAX) as usize
     }
 
     /// What makes the snapshots of its directory of data, if it has one.
