@@ -87,7 +87,8 @@ impl Backup {
         })?;
         let catalogue = Catalogue::parse(&bytes[MANIFEST_HEADER_BYTES..])
             .map_err(|(at, fault)| (MANIFEST_HEADER_BYTES + at, fault))?;
-        let end = LogEnd { segment: word(2), offset: word(3), number: word(4), checksum, cut: None };
+        let end =
+            LogEnd { segment: word(2), offset: word(3), number: word(4), checksum, ..LogEnd::default() };
         Ok(Self { catalogue, end, bytes: 0 })
     }
 }
@@ -222,7 +223,7 @@ mod tests {
             words in any::<[u64; 3]>(), checksum: u32, change: (usize, u8),
         ) {
             let [segment, offset, number] = words;
-            let end = LogEnd { segment, offset, number, checksum, cut: None };
+            let end = LogEnd { segment, offset, number, checksum, ..LogEnd::default() };
             let backup = Backup { catalogue: Catalogue::default(), end, bytes: 0 };
             let mut bytes = backup.manifest();
             prop_assert_eq!(Backup::parse(&bytes), Ok(backup));

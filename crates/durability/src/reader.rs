@@ -4,6 +4,8 @@
 //! 1. The header says its number, and with which frame the log before it ended.
 //! 2. Frames follow, each by its number, its file's incarnation and the checksum of the one before.
 //! 3. Where a frame is none, the segment ends. The next segment's header must agree with that.
+//! 4. A file behind the last header, without a frame, is no segment yet: a crash came before its header was
+//!    durable. So the one before it is the last.
 //!
 //! The last segment ends in a *torn tail*, or the log is damaged. Some later frame decides: if it was written
 //! when the missing one was durable already, then the disk has lost what it had promised. That is refused.
@@ -31,6 +33,8 @@ pub struct LogEnd {
     pub offset: u64,
     /// What of the last segment does not count.
     pub cut: Option<Cut>,
+    /// The file of a segment behind that one, which holds nothing: it was being made.
+    pub unused: Option<String>,
 }
 
 impl LogEnd {
@@ -46,7 +50,7 @@ impl LogEnd {
 pub struct Cut {
     /// The segment's file.
     pub name: String,
-    /// Where it begins; zero if the whole file does not count.
+    /// Where it begins.
     pub offset: u64,
     /// Why the frame that stands there is none; `None` if nothing stands there.
     pub fault: Option<FrameFault>,
@@ -158,8 +162,12 @@ fn read_segments(
     let names = disk.list().map_err(disk_error("listing", disk.place("")))?;
     let numbers = names.iter().filter_map(|name| number_of(name)).filter(|number| *number >= first);
     let segments: BTreeSet<u64> = numbers.collect();
-    let last = segments.last().copied().unwrap_or(first.saturating_sub(1));
+    let mut last = segments.last().copied().unwrap_or(first.saturating_sub(1));
     let mut end = LogEnd { segment: first.saturating_sub(1), ..LogEnd::default() };
+    if segments.contains(&last) && is_unused(disk, last)? {
+        end.unused = Some(file_name(last));
+        last = last.saturating_sub(1);
+    }
     let (mut suspect, mut room) = (None, Vec::new());
     for number in first..=last {
         if !segments.contains(&number) {
@@ -171,6 +179,21 @@ fn read_segments(
         room = Arc::into_inner(reader.bytes).unwrap_or_else(|| visitor.room());
     }
     Ok((end, suspect))
+}
+
+/// True if the file of the last segment is none yet: it has no header, which is durable before the first
+/// frame, and no frame. So a crash came earlier.
+fn is_unused(disk: &dyn Disk, number: u64) -> Result<bool, DurabilityError> {
+    let name = file_name(number);
+    let failed = || disk_error("reading", disk.place(&name));
+    let file = disk.open(&name).map_err(failed())?;
+    let mut header = vec![0; file.length_bytes().map_err(failed())?.min(SECTOR_BYTES as u64) as usize];
+    file.read_at(0, &mut header).map_err(failed())?;
+    if SegmentHeader::parse(&header).is_ok() {
+        return Ok(false);
+    }
+    let reader = Reader::open(disk, number, true, Vec::new())?;
+    Ok(reader.frames_from(SECTOR_BYTES).next().is_none())
 }
 
 struct Reader {
@@ -209,10 +232,6 @@ impl Reader {
     ) -> Result<Option<DurabilityError>, DurabilityError> {
         let header = match SegmentHeader::parse(&self.bytes) {
             Ok(header) => header,
-            Err(_) if self.is_last && self.is_unused() => {
-                end.cut = Some(Cut { name: self.name.clone(), offset: 0, fault: None });
-                return Ok(None);
-            }
             Err(HeaderFault::Fault(fault)) => return Err(self.damaged(0, None, fault)),
             Err(HeaderFault::OtherFormat(got)) => {
                 return Err(DurabilityError::OtherFormat { file: self.place.clone(), got });
@@ -303,11 +322,6 @@ impl Reader {
         let fault = (!is_clean).then_some(fault);
         end.cut = Some(Cut { name: self.name.clone(), offset: at as u64, fault });
         None
-    }
-
-    /// True if the file holds no frame. A header is durable before the first frame, so a crash came earlier.
-    fn is_unused(&self) -> bool {
-        self.frames_from(SECTOR_BYTES).next().is_none()
     }
 
     /// What would be frames at this place or behind it, whatever comes before them.

@@ -260,15 +260,16 @@ impl Store {
         if let Some(cut) = &end.cut {
             self.cut_segment(cut, is_unsynced).inspect_err(|_| unsynced::note(&*self.disk))?;
         }
+        if let Some(name) = &end.unused {
+            // Behind that: until it is durable, the segment before is the last one.
+            self.remove(name)?;
+            self.disk.sync_directory().map_err(disk_error("removing", self.disk.place(name)))?;
+        }
         if is_unsynced { unsynced::end_note(&*self.disk) } else { Ok(()) }
     }
 
     fn cut_segment(&self, cut: &Cut, is_unsynced: bool) -> Result<(), DurabilityError> {
         let place = self.disk.place(&cut.name);
-        if cut.offset == 0 {
-            self.remove(&cut.name)?;
-            return self.disk.sync_directory().map_err(disk_error("removing", place));
-        }
         if is_unsynced {
             return unsynced::write_anew(&*self.disk, &cut.name, cut.offset);
         }

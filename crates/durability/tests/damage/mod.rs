@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use farsight_durability::disk::{Disk, RealDisk, SimulatedDisk};
-use farsight_durability::{DurabilityError, FrameFault, FrameWriter, Log, LogEnd, LogOptions, read_log};
+use farsight_durability::{
+    DurabilityError, FrameFault, FrameWriter, Log, LogEnd, LogOptions, Store, read_log,
+};
 use farsight_layout::value_block::RecordKind;
 
 const FRAMES: u64 = 12;
@@ -11,17 +13,24 @@ const OPTIONS: LogOptions = LogOptions { segment_bytes: 3072 };
 /// Bits between two that are flipped.
 const STRIDE: usize = 37;
 
+/// A file of zeros behind the last segment, which a crash has left that came as the next one was made.
+const BEING_MADE: &str = "log-0000000000000004";
+
 /// A log of three segments, of which each frame was durable before the next was written.
 fn log() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let mut log = Log::new(Arc::new(disk.clone()), OPTIONS, 3, &LogEnd::default());
     for number in 0..FRAMES {
-        let mut frame = FrameWriter::default();
-        frame.push(7, RecordKind::Pair, number + 1, &number.to_le_bytes(), b"a value").expect("short");
-        log.append(&mut frame).expect("room");
+        append(&mut log, number);
         log.sync().expect("synced");
     }
     disk
+}
+
+fn append(log: &mut Log, number: u64) {
+    let mut frame = FrameWriter::default();
+    frame.push(7, RecordKind::Pair, number + 1, &number.to_le_bytes(), b"a value").expect("short");
+    log.append(&mut frame).expect("room");
 }
 
 /// The versions that recovery finds.
@@ -50,15 +59,16 @@ fn a_segment_that_no_log_makes_is_refused() {
     }
 }
 
-/// Flips many bits, one at a time.
+/// Flips many bits of a log, one at a time.
 ///
 /// # Panics
 /// If recovery passes over the damage.
-pub(crate) fn any_bit() {
+fn any_bit_of(log: impl Fn() -> SimulatedDisk) {
     let all: Vec<u64> = (1..=FRAMES).collect();
     let sound = log();
     assert_eq!(versions(&sound).expect("sound"), all);
-    let names = sound.list().expect("names");
+    let mut names = sound.list().expect("names");
+    names.retain(|name| name != BEING_MADE);
     assert_eq!(names.len(), 3);
     for (index, name) in names.iter().enumerate() {
         let bits = 8 * sound.open(name).expect("there").length_bytes().expect("known") as usize;
@@ -83,9 +93,45 @@ pub(crate) fn any_bit() {
     }
 }
 
+/// The same of a log, and of one whose next segment was being made.
+///
+/// # Panics
+/// As there.
+pub(crate) fn any_bit() {
+    any_bit_of(log);
+    any_bit_of(|| {
+        let disk = log();
+        disk.create(BEING_MADE, 3072).expect("room");
+        disk
+    });
+}
+
 #[test]
 fn any_bit_that_flips_is_named() {
     any_bit();
+}
+
+/// A process is killed when the next segment's file is there, and frames of the one before are not synced. A
+/// start makes them durable all the same: clients see them from then on.
+#[test]
+fn frames_before_a_segment_that_was_being_made_are_durable_behind_a_start() {
+    let seed = crate::crash_model::seed("frames_before_a_segment_that_was_being_made");
+    let disk = SimulatedDisk::default();
+    drop(Store::open(Arc::new(disk.clone()), 1).expect("an empty directory"));
+    let mut log = Log::new(Arc::new(disk.clone()), OPTIONS, 1, &LogEnd::default());
+    (0..3).for_each(|number| append(&mut log, number));
+    drop(log);
+    disk.create("log-0000000000000002", 3072).expect("room");
+    let store = Store::open(Arc::new(disk.clone()), 2).expect("the next life");
+    let end = read_log(&disk, 1, |_, _| Ok(())).expect("a sound log");
+    store.cut(&end).expect("no fault");
+    assert_eq!((end.segment, end.number), (1, 3));
+    let mut log = Log::new(Arc::new(disk.clone()), OPTIONS, 2, &end);
+    append(&mut log, 3);
+    log.sync().expect("synced");
+    for crash in 0..20 {
+        assert_eq!(versions(&disk.crash(seed ^ crash)).expect("a sound log"), [1, 2, 3, 4]);
+    }
 }
 
 #[test]
