@@ -56,6 +56,25 @@ pub(super) type HeadStats = (HashIndexStats, u64, BlockSpaceStats);
 /// Objects of pairs that have ended, of which a head knows at most.
 const PAST_MAX: usize = 1 << 12;
 
+/// Leaves of memory that is in its order what shares no line with other memory. The rest stays taken: if some
+/// of it were freed, the lines that it shares would be given out, or be freed twice.
+fn leave_apart(named: &mut Vec<ObjectMemory>) {
+    let end = |memory: &ObjectMemory| u64::from(memory.offset_lines) + u64::from(memory.lines);
+    let begins = named.iter().skip(1).map(|next| next.offset_lines.into()).chain([u64::MAX]);
+    let mut behind = 0;
+    let are_apart: Vec<bool> = named
+        .iter()
+        .zip(begins)
+        .map(|(memory, next)| {
+            let is_apart = behind <= memory.offset_lines.into() && end(memory) <= next;
+            behind = behind.max(end(memory));
+            is_apart
+        })
+        .collect();
+    let mut are_apart = are_apart.into_iter();
+    named.retain(|_| are_apart.next().expect("as many"));
+}
+
 /// The place of an object in this memory.
 fn place_of(memory: ObjectMemory) -> ObjectPlace {
     let ObjectMemory { offset_lines, lines, generation } = memory;
@@ -181,7 +200,8 @@ impl ShardHead {
         }
     }
 
-    /// Takes as given out what slots name, and units that directories lead to.
+    /// Takes as given out what slots name, and units that directories lead to. What slots name of the same
+    /// lines is never freed.
     fn take_over(&self) {
         let (splits, subtables) = self.splits().found_in(&*self.index);
         let mut named = Vec::new();
@@ -200,11 +220,14 @@ impl ShardHead {
                 }
             }
         }
-        // A slot that was damaged, or copied into both halves, may name memory twice.
+        // A slot that was damaged, or that a compute node wrote which keeps no rule, may name any lines.
+        named.retain(|memory| self.words_of(place_of(*memory)).is_some());
         named.sort_unstable();
-        named.dedup_by_key(|memory| memory.offset_lines);
+        // One that was copied into both halves of its subtable.
+        named.dedup();
         let taken: Vec<_> =
             named.iter().map(|memory| (memory.offset_lines.into(), memory.lines.into())).collect();
+        leave_apart(&mut named);
         let places = Places::with_taken(Arc::clone(&self.space), &taken);
         *self.splits() = splits;
         *self.objects() = Objects::with_named(places, &named);
@@ -433,5 +456,95 @@ impl ShardHead {
             limit_bytes: of_blocks.limit_bytes,
         };
         (hash_index, used, blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_base::RegionId;
+    use farsight_base::prng::SplitMix64;
+    use farsight_layout::hash_index::{BUCKET_SLOTS, ObjectRef};
+
+    use super::*;
+
+    const OWNER: ComputeNode = ComputeNode(9);
+    const CONNECTED: Connected = Connected { oldest: 9, newest: 9 };
+    const OBJECT_LINES: usize = 1 << 10;
+
+    struct Memory(Vec<AtomicU64>);
+
+    impl Memory {
+        fn of_lines(lines: usize) -> Arc<Self> {
+            Arc::new(Self((0..lines * WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect()))
+        }
+    }
+
+    impl Region for Memory {
+        fn id(&self) -> RegionId {
+            RegionId(1)
+        }
+        fn words(&self) -> &[AtomicU64] {
+            &self.0
+        }
+        fn huge_page_bytes(&self) -> u64 {
+            0
+        }
+        fn collapse_to_huge_pages(&self, _: u64) -> u64 {
+            0
+        }
+    }
+
+    /// A head that took the place of a lost one, whose slots name these objects.
+    fn successor(named: &[ObjectMemory]) -> ShardHead {
+        let least = IndexShape::new(1, 0).expect_err("no room").needed_lines;
+        let (index, shape) = (Memory::of_lines(least as usize), IndexShape::new(1, least).expect("room"));
+        let first = shape.unit_line(0) as usize * WORDS_PER_LINE;
+        for (number, memory) in named.iter().enumerate() {
+            let object = ObjectRef::new(b"a key", place_of(*memory));
+            let at = number / BUCKET_SLOTS * WORDS_PER_LINE + 1 + number % BUCKET_SLOTS;
+            index.0[first + at].store(HashSlot::live(object).0, Ordering::Relaxed);
+        }
+        let (name, splits) = (Arc::new(TableName::new("t")), Splits::new(shape, 1, 0));
+        let head = ShardHead::successor(name, index, (shape, splits), Memory::of_lines(OBJECT_LINES), false);
+        head.settled(1);
+        head
+    }
+
+    /// Whatever slots name, what is freed is freed once, and what is given is nobody's.
+    #[test]
+    fn a_new_head_bears_whatever_slots_name() {
+        let mut random = SplitMix64::fresh();
+        for _ in 0..500 {
+            let lines_max = [OBJECT_LINES as u64 + 9, 40, u32::MAX.into()][random.below(3) as usize];
+            let named: Vec<ObjectMemory> = (0..random.below(30))
+                .map(|_| ObjectMemory {
+                    offset_lines: random.below(lines_max) as u32,
+                    lines: 1 + random.below(9) as u8,
+                    generation: 1 + random.below(3) as u16,
+                })
+                .collect();
+            let head = successor(&named);
+            let mut out = named.clone();
+            for _ in 0..20 {
+                let wanted = (1 + random.below(4) as u8, 9);
+                let freed: Vec<ObjectMemory> = (0..random.below(5))
+                    .filter_map(|_| (!out.is_empty()).then(|| out[random.below(out.len() as u64) as usize]))
+                    .collect();
+                let granted = head.exchange((OWNER, CONNECTED), wanted, (&[], &freed), MonotonicNs(0));
+                out.retain(|memory| !freed.contains(memory));
+                let given = granted.map_or(Vec::new(), |granted| granted.given);
+                for memory in given {
+                    let end =
+                        |memory: &ObjectMemory| memory.offset_lines as usize + usize::from(memory.lines);
+                    assert!(end(&memory) <= OBJECT_LINES, "{memory:?} of {named:?}");
+                    let meets = |other: &&ObjectMemory| {
+                        end(other) > memory.offset_lines as usize
+                            && end(&memory) > other.offset_lines as usize
+                    };
+                    assert_eq!(out.iter().find(meets), None, "{memory:?} of {named:?}");
+                    out.push(memory);
+                }
+            }
+        }
     }
 }
