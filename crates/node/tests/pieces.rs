@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::local_host::MESSAGE_BYTES_MAX;
+use common::local_host::{LocalClient, LocalHost, MESSAGE_BYTES_MAX};
 use common::stepped::SteppedNode;
-use common::talk::definition;
+use common::talk::{create_at, definition};
+use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::{ClientId, LeafNumber};
 use farsight_durability::LogOptions;
 use farsight_durability::disk::SimulatedDisk;
 use farsight_layout::value_block::draft_checksum;
-use farsight_node::{DataOptions, NodeOptions, Service};
+use farsight_node::{DataOptions, NodeOptions, NodeState, Service, Worker};
 use farsight_protocol::{
     Ack, ErrorCode, PIECE_HEAD_BYTES, PairsReader, Reply, Request, ServerError, StagedWrite, TableDefinition,
     TableInfo, ValueKind, ValuePiece, WriteOperation, WriteOutcome,
@@ -321,6 +322,50 @@ fn a_clients_values_under_way_are_bounded_over_all_tables() {
     let number = talk.number;
     talk.call(|frame, table| Request::let_go(frame, table.id, number)).expect("an answer");
     talk.stage_first(1, &value, 1);
+}
+
+/// A client has connections with two workers, and begins values under one number over both.
+#[test]
+fn a_number_has_one_value_however_many_begin_at_once() {
+    let host = LocalHost::new();
+    let state = NodeState::new(vec![host.clone()], &options(None), MonotonicNs(0)).expect("a node");
+    let open = |name| Worker::open(&state, 0, name).expect("a worker");
+    let mut workers = [open("the first"), open("the second")];
+    let one = host.connect();
+    let clients = [host.open_another(&one), one];
+    workers.reverse();
+    let call = |worker: &mut Worker, client: &LocalClient, frame: &[u8]| {
+        client.send(frame);
+        worker.step(MonotonicNs(1), 1);
+        let reply = client.receive();
+        assert!(Reply::decode(&reply).expect("a reply").is_ok());
+        reply
+    };
+    let mut frame = Vec::new();
+    let values = ValueKind::blocks(LIMIT_BYTES);
+    Request::control(
+        &mut frame,
+        &create_at(state.epoch().0, TableDefinition { values, ..definition("t", 8) }),
+    );
+    let reply = call(&mut workers[0], &clients[0], &frame);
+    let table: TableInfo =
+        Reply::decode(&reply).expect("a reply").expect("an answer").control().expect("its description");
+    let value = [7; PIECE_BYTES];
+    let piece =
+        ValuePiece { number: 5, key: 1, value_bytes: PIECE_BYTES as u32 + 8, offset: 0, piece: &value };
+    Request::stage_value(&mut frame, table.id, piece);
+    std::thread::scope(|scope| {
+        for (worker, client) in workers.iter_mut().zip(clients) {
+            let (call, frame) = (&call, &frame);
+            scope.spawn(move || {
+                for _ in 0..5_000 {
+                    call(worker, &client, frame);
+                }
+            });
+        }
+    });
+    let blocks = state.stats(MonotonicNs(1)).tables[0].blocks.expect("blocks");
+    assert_eq!(blocks.live_bytes, (32 + PIECE_BYTES as u64 + 8).next_multiple_of(64), "of one value");
 }
 
 /// Long values among short ones, written, replaced and swapped, are found by a restart.

@@ -61,7 +61,7 @@ impl BlockPart {
             self.show(key, value_bytes, piece);
         }
         call.answer.set(1, staged.written_bytes() as u64);
-        self.in_pieces.put(client, number, UnderWay::Coming(Coming { staged, share }));
+        self.keep(client, number, UnderWay::Coming(Coming { staged, share }));
         // It looks when the value was heard of.
         Ok(Executed { operations: 0, wakes_background: offset == 0 })
     }
@@ -154,9 +154,16 @@ impl BlockPart {
         call.answer.set(1, going.value.len() as u64);
         let wakes_background = piece.len() < rest.len();
         if wakes_background {
-            self.in_pieces.put(client, number, UnderWay::Going(going));
+            self.keep(client, number, UnderWay::Going(going));
         }
         Ok(Executed { operations: u64::from(offset == 0), wakes_background })
+    }
+
+    /// Keeps a value for its client's next call.
+    fn keep(&self, client: ClientId, number: u64, value: UnderWay) {
+        if let Some(other) = self.in_pieces.put(client, number, value) {
+            self.give_back(other);
+        }
     }
 
     /// Gives back what a client has under this number.

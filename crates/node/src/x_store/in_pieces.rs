@@ -5,9 +5,11 @@
 //! back when its client ends, and when nothing was heard of it for [`SILENCE_MAX`].
 //!
 //! Protocol: a call takes the value out of the list, works on it, and puts it back. So no two calls work on
-//! one value, and the pass of the background finds none that is worked on.
+//! one value, and the pass of the background finds none that is worked on. A call that finds another value
+//! where it puts its own gives that one back.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -83,18 +85,23 @@ impl InPieces {
         client: ClientId,
         number: u64,
     ) -> Result<Going, ServerError> {
-        match self.take(client, number) {
-            Some(UnderWay::Going(going)) => return Ok(going),
-            // Its place is the table's, and stays for who gives it back.
-            Some(coming) => self.put(client, number, coming),
-            None => {}
+        let mut values = self.lock();
+        // Another one's place is the table's: it stays for who gives it back.
+        if let Entry::Occupied(known) = values.entry((client, number))
+            && matches!(known.get().value, UnderWay::Going(_))
+            && let UnderWay::Going(going) = known.remove().value
+        {
+            return Ok(going);
         }
         Err(none(table, client, number, "goes"))
     }
 
-    /// Puts a value here, under a number that has none.
-    pub(super) fn put(&self, client: ClientId, number: u64, value: UnderWay) {
-        self.lock().insert((client, number), Kept { value, seen: None });
+    /// Puts a value here. Returns what was under its number, to be given back: a client with several
+    /// connections may begin two values under one number at once.
+    #[must_use = "its place is the table's"]
+    pub(super) fn put(&self, client: ClientId, number: u64, value: UnderWay) -> Option<UnderWay> {
+        let other = self.lock().insert((client, number), Kept { value, seen: None });
+        other.map(|kept| kept.value)
     }
 
     /// Takes out all values of a client.

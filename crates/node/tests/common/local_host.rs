@@ -166,6 +166,24 @@ impl LocalHost {
         }
     }
 
+    /// Another queue of a client, at the port behind its own.
+    pub fn open_another(&self, client: &LocalClient) -> LocalClient {
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        let ports = self.ports.lock().unwrap();
+        let own = ports.iter().position(|port| Arc::ptr_eq(port, &client.queue)).expect("a port");
+        let queue = Arc::clone(&ports[(own + 1) % ports.len()]);
+        let (answer, answers) = channel();
+        LocalClient {
+            id: client.id,
+            queue,
+            answer,
+            answers,
+            clients: Arc::clone(&client.clients),
+            control: Arc::clone(&client.control),
+            departed: Arc::clone(&client.departed),
+        }
+    }
+
     /// The regions of other hosts that this one serves.
     pub fn exported(&self) -> Vec<RegionId> {
         self.exported.lock().unwrap().clone()
