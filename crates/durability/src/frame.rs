@@ -269,6 +269,15 @@ impl<'a> Frame<'a> {
         })
     }
 
+    /// The frame that begins `bytes`, if it is one and may be of interest by its header: by its number, the
+    /// number that was durable, and its file's incarnation. Of other bytes no checksum is computed.
+    pub(crate) fn parse_if(bytes: &'a [u8], is_it: impl Fn(u64, u64, u64) -> bool) -> Option<Self> {
+        let [_, number, durable, incarnation, ..] = bytes.as_chunks::<8>().0 else { return None };
+        let [number, durable, incarnation] =
+            [number, durable, incarnation].map(|word| u64::from_le_bytes(*word));
+        if is_it(number, durable, incarnation) { Self::parse(bytes).ok() } else { None }
+    }
+
     /// The frame that begins `bytes`, whatever its checksum.
     #[cfg(injected)]
     pub(crate) fn believe(bytes: &'a [u8]) -> Option<Self> {

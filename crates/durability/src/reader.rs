@@ -193,7 +193,7 @@ fn is_unused(disk: &dyn Disk, number: u64) -> Result<bool, DurabilityError> {
         return Ok(false);
     }
     let reader = Reader::open(disk, number, true, Vec::new())?;
-    Ok(reader.frames_from(SECTOR_BYTES).next().is_none())
+    Ok(!reader.has_frames())
 }
 
 struct Reader {
@@ -311,10 +311,7 @@ impl Reader {
         let missing = end.number + 1;
         #[cfg(injected)]
         let missing = if crate::injected::MIDDLE_CUT.is_injected() { u64::MAX } else { missing };
-        let was_durable = self
-            .frames_from(at + SECTOR_BYTES)
-            .filter(|frame| frame.incarnation == header.incarnation)
-            .any(|frame| frame.durable_number >= missing);
+        let was_durable = self.was_durable(at, missing, header.incarnation);
         if was_durable {
             return Some(damaged());
         }
@@ -324,10 +321,25 @@ impl Reader {
         None
     }
 
-    /// What would be frames at this place or behind it, whatever comes before them.
-    fn frames_from(&self, at: usize) -> impl Iterator<Item = Frame<'_>> {
-        let sectors = (at..self.bytes.len()).step_by(SECTOR_BYTES);
-        sectors.filter_map(|at| Frame::parse(self.bytes.get(at..)?).ok())
+    /// True if a frame stands behind `at` that was written when the missing one was durable.
+    ///
+    /// Values are anybody's bytes, and may look like a frame. So a frame has to suit its place: between it
+    /// and `at` each frame has a sector, and what was durable came before it.
+    fn was_durable(&self, at: usize, missing: u64, incarnation: u64) -> bool {
+        let mut places = (at..self.bytes.len()).step_by(SECTOR_BYTES).zip(0..).skip(1);
+        places.any(|(place, sectors)| {
+            let is_later = |number: u64, durable: u64, of: u64| {
+                let is_behind = number.checked_sub(missing).is_some_and(|n| (1..=sectors).contains(&n));
+                is_behind && (missing..number).contains(&durable) && of == incarnation
+            };
+            Frame::parse_if(&self.bytes[place..], is_later).is_some()
+        })
+    }
+
+    /// True if a frame stands at some sector.
+    fn has_frames(&self) -> bool {
+        let mut sectors = (SECTOR_BYTES..self.bytes.len()).step_by(SECTOR_BYTES);
+        sectors.any(|at| Frame::parse(&self.bytes[at..]).is_ok())
     }
 
     fn damaged(&self, at: usize, table: Option<u32>, fault: FrameFault) -> DurabilityError {

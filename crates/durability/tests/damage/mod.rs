@@ -111,6 +111,29 @@ fn any_bit_that_flips_is_named() {
     any_bit();
 }
 
+/// The last frame is torn, and has a value that looks like frames which say that it was durable.
+#[test]
+fn a_value_of_frames_does_not_make_a_torn_tail_damage() {
+    let claims = [(u64::MAX, u64::MAX), (u64::MAX, 3), (3, u64::MAX), (3, 3), (2, 1), (10_000, 9_999)];
+    for (number, durable_number) in claims {
+        let disk = SimulatedDisk::default();
+        let mut log = Log::new(Arc::new(disk.clone()), LogOptions::default(), 1, &LogEnd::default());
+        (0..2).for_each(|number| append(&mut log, number));
+        log.sync().expect("synced");
+        let begin = log.position().offset;
+        let mut claim = FrameWriter::default();
+        let claim = claim.seal(number, durable_number, 1, 0).0;
+        // One of them begins at a sector.
+        let value: Vec<u8> = claim.iter().copied().cycle().take(claim.len() * 200).collect();
+        let mut frame = FrameWriter::default();
+        frame.push(7, RecordKind::Pair, 3, &3_u64.to_le_bytes(), &value).expect("short");
+        log.append(&mut frame).expect("room");
+        let file = disk.open("log-0000000000000001").expect("there");
+        file.write_at(begin, &[0; 512]).expect("no fault");
+        assert_eq!(versions(&disk).expect("a torn tail"), [1, 2], "{number} behind {durable_number}");
+    }
+}
+
 /// A process is killed when the next segment's file is there, and frames of the one before are not synced. A
 /// start makes them durable all the same: clients see them from then on.
 #[test]
