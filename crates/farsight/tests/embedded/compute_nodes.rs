@@ -1,14 +1,20 @@
 //! Compute nodes that write for others in tables of FlexKV.
 
 use std::collections::HashMap;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Addresses, Client, ComputeNode, ComputeNodeError, ComputeNodeOptions, EngineKind, Options, Proxy,
-    ReadsByOthers, Server, ServerBuilder, ServerUrl, Session, TableOptions, ValueKind, WriteOutcome,
+    Addresses, Answers, Client, ComputeNode, ComputeNodeError, ComputeNodeOptions, EngineKind, Options,
+    Proxy, ReadsByOthers, Server, ServerBuilder, ServerUrl, Session, TableOptions, ValueKind, WriteOutcome,
 };
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_fabric::Connection as _;
+use farsight_fabric::lane::Lane;
+use farsight_fabric_tcp::TcpConnection;
+use farsight_layout::FORMAT_VERSION;
+use farsight_protocol::{ControlRequest, LostNodes, ProxyOffer, Reply, Request, ServedWork, TableId};
 use tempfile::TempDir;
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -175,6 +181,56 @@ fn a_key_that_a_compute_node_finds_takes_a_call_and_its_own_lines() {
         serving.shutdown().unwrap();
         client.drop_table("t").unwrap();
     });
+}
+
+/// Has the coordinator name a compute node at this address for all partitions, as one that serves would.
+fn offer(node: &Server, table: TableId, address: String) {
+    let url = node.url().to_string();
+    let at = url.strip_prefix("tcp://").expect("a node over TCP");
+    let options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
+    let connection = TcpConnection::connect(at, options).expect("a connection");
+    let mut queue = connection.open_queue().expect("a queue");
+    let (epoch, work, heat, percent) = (7, ServedWork::default(), Vec::new(), Some(100));
+    let partitions = PARTITIONS as u16;
+    for request in [
+        ControlRequest::Register { lost: LostNodes::default() },
+        ControlRequest::OfferProxy(ProxyOffer { table, partitions, address, epoch, work, heat, percent }),
+    ] {
+        let (mut frame, mut reply) = (Vec::new(), Vec::new());
+        Request::control(&mut frame, &request);
+        let lane = Lane::new(&mut queue);
+        lane.block_on(async |slot| slot.call(&frame, &mut reply).await).expect("a lane").expect("a reply");
+        Reply::decode(&reply).expect("well-formed").expect("an answer");
+    }
+    // It has not ended as long as the test runs.
+    std::mem::forget((queue, connection));
+}
+
+/// A compute node that is stopped takes connections, and answers none. A batch of GETs waits for it once,
+/// however many keys it has.
+#[test]
+fn a_compute_node_that_does_not_answer_is_asked_once_a_batch() {
+    let cluster = Cluster::start(1, true);
+    let client = cluster.client();
+    let mut writer = session(&client, ValueKind::Fixed(16));
+    for key in 0..640 {
+        writer.put(key, &[key as u8; 16]).unwrap();
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", silent.local_addr().unwrap());
+    offer(&cluster.nodes[0], client.describe_table("t").unwrap().id, address);
+    // Another process's, whose cache is empty.
+    let table = cluster.client().table::<u64>("t").unwrap();
+    table.set_reads_by_others(ReadsByOthers::Values).unwrap();
+    let mut reader = table.session(Options::default()).unwrap();
+    let (keys, mut answers) = ((0..640).collect::<Vec<u64>>(), Answers::default());
+    reader.multi_get(&keys, &mut answers).unwrap();
+    for key in keys {
+        let (value, _) = answers.get(key as usize).expect("the key is there");
+        assert_eq!(value, [key as u8; 16]);
+    }
+    silent.set_nonblocking(true).unwrap();
+    assert_eq!(std::iter::from_fn(|| silent.accept().ok()).count(), 1, "connections");
 }
 
 #[test]

@@ -144,6 +144,13 @@ impl Routes {
         }
         routes
     }
+
+    /// The same without the partitions of one of them. The numbers of the others stay.
+    fn without(&self, place: &Place) -> Self {
+        let number = self.places.iter().position(|other| other == place);
+        let left = |of: &Option<u8>| of.filter(|of| Some(usize::from(*of)) != number);
+        Self { by_partition: self.by_partition.iter().map(left).collect(), places: self.places.clone() }
+    }
 }
 
 impl<C> KnownProxies<C> {
@@ -187,10 +194,7 @@ impl<C> KnownProxies<C> {
     fn leave_out(&self, place: &Place, now: MonotonicNs) {
         let mut state = self.state();
         state.left_out.insert(place.clone(), now.plus(LEFT_OUT));
-        let number = state.routes.places.iter().position(|other| other == place);
-        let by_partition = &state.routes.by_partition;
-        let left = by_partition.iter().map(|of| of.filter(|of| Some(usize::from(*of)) != number)).collect();
-        state.routes = Arc::new(Routes { by_partition: left, places: state.routes.places.clone() });
+        state.routes = Arc::new(state.routes.without(place));
         drop(state);
         self.connections().remove(place);
     }
@@ -387,9 +391,12 @@ impl<C: Connection> ProxyCalls for SessionProxies<C> {
     }
 
     fn leave_out(&self, proxy: usize) {
-        let place = self.routes.borrow().places[proxy].clone();
-        self.links.borrow_mut().remove(&place);
-        self.known.leave_out(&place, self.clock.now());
+        let routes = Arc::clone(&self.routes.borrow());
+        let place = &routes.places[proxy];
+        self.links.borrow_mut().remove(place);
+        self.known.leave_out(place, self.clock.now());
+        // What is left of this batch does not ask it, either.
+        *self.routes.borrow_mut() = Arc::new(routes.without(place));
     }
 
     fn name(&self, proxy: usize) -> String {
@@ -421,5 +428,8 @@ mod tests {
         let of = |partition: usize| routes.by_partition[partition];
         assert_eq!([0, 3, 4, 7, 8, 9, 10].map(of), [0, 0, 1, 1, 0, 0, 99].map(|of| (of < 99).then_some(of)));
         assert_eq!(of(1_020), None, "a run beyond the last partition is none");
+        let left = routes.without(&("sim://a".to_owned(), 7));
+        assert_eq!([0, 4, 8].map(|partition| left.by_partition[partition]), [None, Some(1), None]);
+        assert_eq!(left.places, routes.places, "numbers stay");
     }
 }
