@@ -223,7 +223,7 @@ mod tests {
             words in any::<[u64; 3]>(), checksum: u32, change: (usize, u8),
         ) {
             let [segment, offset, number] = words;
-            let end = LogEnd { segment, offset, number, checksum, ..LogEnd::default() };
+            let end = LogEnd { segment, number, checksum, offset, ..LogEnd::default() };
             let backup = Backup { catalogue: Catalogue::default(), end, bytes: 0 };
             let mut bytes = backup.manifest();
             prop_assert_eq!(Backup::parse(&bytes), Ok(backup));
