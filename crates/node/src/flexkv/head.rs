@@ -528,7 +528,7 @@ mod tests {
             for _ in 0..20 {
                 let wanted = (1 + random.below(4) as u8, 9);
                 let freed: Vec<ObjectMemory> = (0..random.below(5))
-                    .filter_map(|_| (!out.is_empty()).then(|| out[random.below(out.len() as u64) as usize]))
+                    .filter_map(|_| out.get(random.below(out.len().max(1) as u64) as usize).copied())
                     .collect();
                 let granted = head.exchange((OWNER, CONNECTED), wanted, (&[], &freed), MonotonicNs(0));
                 out.retain(|memory| !freed.contains(memory));
