@@ -65,7 +65,7 @@ pub trait Disk: Send + Sync {
     /// Makes a file of so many bytes, all zero, with room for them on the disk; one of that name is replaced.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`]; the system's.
+    /// [`io::ErrorKind::StorageFull`]; the system's. A file of that name may be there then, without bytes.
     fn create(&self, name: &str, length_bytes: u64) -> io::Result<Box<dyn DiskFile>>;
 
     /// Gives a file another name; one that had it is gone.
