@@ -85,6 +85,46 @@ def test_values_are_refused(
 
 
 TICK = np.dtype([("price", "<f8"), ("size", "<u4"), ("venue", "S4"), ("past", "<i2", (2, 2))])
+PAST = ((1, 2), (3, 4))
+REFUSED_TICKS: list[tuple[Any, type[Exception], str]] = [
+    ((1.5, 2.5, b"XETR", PAST), TypeError, "in field 'size', are float64, the table holds uint32"),
+    ((1.5, np.int64(-1), b"XETR", PAST), OverflowError, "in field 'size'|out of bounds"),
+    ((2**53 + 1, 2, b"XETR", PAST), OverflowError, "in field 'price', are int64"),
+    ((1.5, 2, b"XETRA", PAST), ValueError, "in field 'venue', have up to 5 B, the table holds 4 B"),
+    ((1.5, 2, "XETRA", PAST), ValueError, "in field 'venue', have up to 5 B, the table holds 4 B"),
+    ((1.5, 2, b"XETR", ((1, 2), (3, 4.5))), TypeError, "in field 'past', are float64"),
+    ((1.5, 2, b"XETR", np.array([[1, 2], [3, 2**20]])), OverflowError, "in field 'past'|out of bounds"),
+]
+
+
+@pytest.mark.parametrize(("tick", "error", "text"), REFUSED_TICKS)
+def test_fields_that_would_be_cut_are_refused(
+    new_table: Any, tick: Any, error: type[Exception], text: str
+) -> None:
+    table = new_table(TICK)
+    for write in (lambda: table.put(1, tick), lambda: table.put_many([1, 2], [(1, 2, "A", PAST), tick])):
+        with pytest.raises(error, match=text):
+            write()
+    assert table.get(1) is None
+
+
+def test_tuples_are_stored_as_structures(new_table: Any) -> None:
+    table = new_table(TICK)
+    row = np.array([(2.5, 7, b"B", PAST)], TICK)[0]
+    table.put_many([1, 2, 3], [(1, np.uint8(2), "A", PAST), (np.float32(0.5), 3, b"", np.array(PAST)), row])
+    assert table[1].tolist()[:3] == (1.0, 2, b"A") and table[1]["past"].tolist() == [[1, 2], [3, 4]]
+    assert table[2].tolist()[:3] == (0.5, 3, b"") and table[3] == row
+
+
+def test_texts_of_numpy_are_filled_up_and_never_cut(new_table: Any) -> None:
+    table = new_table("U4")
+    table.put(1, "a")
+    table.put_many([2, 3], ["", "abcd"])
+    assert table.scan()[1].tolist() == ["a", "", "abcd"]
+    with pytest.raises(ValueError, match="have up to 5 characters, the table holds 4 characters"):
+        table.put(1, "abcde")
+
+
 OTHER_TICKS: list[Any] = [
     [("price", "<f8"), ("size", "<i4"), ("venue", "S4"), ("past", "<i2", (2, 2))],
     [("price", "<f8"), ("count", "<u4"), ("venue", "S4"), ("past", "<i2", (2, 2))],

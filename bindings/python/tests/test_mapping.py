@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,25 @@ def test_iteration_is_in_order_and_over_all_pages(new_table: Any, key_type: str)
     assert list(table) == list(table.keys()) == list(keys)
     assert list(table.values()) == list(range(len(keys)))
     assert list(table.items()) == list(zip(keys, range(len(keys)), strict=True))
+
+
+def test_iteration_ends_at_a_key_that_is_no_number(new_table: Any) -> None:
+    table = new_table(np.int64, key=np.float64)
+    keys = np.r_[-np.nan, np.arange(5_000.0), np.nan]
+    table.put_many(keys, np.arange(len(keys)))
+    for found in (islice(table, 6_000), (key for key, _ in islice(table.items(), 6_000))):
+        assert np.array(list(found)).tobytes() == keys.tobytes()
+
+
+def test_an_iterator_keeps_zero_behind_a_removed_negative_zero(new_table: Any) -> None:
+    table = new_table(np.int64, key=np.float64)
+    keys = np.r_[np.arange(-4_095.0, 0), -0.0, 0.0, 1.0]
+    table.put_many(keys, np.arange(len(keys)))
+    for iterator in (iter(table), (key for key, _ in table.items())):
+        assert np.signbit(list(islice(iterator, 4_096))[-1])
+        table.remove(-0.0)
+        assert list(iterator) == [0.0, 1.0]
+        table.put(-0.0, 0)
 
 
 def test_an_iterator_goes_on_where_a_removed_key_was(new_table: Any) -> None:
@@ -99,6 +119,8 @@ def test_frames_of_pandas(new_table: Any) -> None:
     table.put_frame(read)
     with pytest.raises(TypeError, match="'size'"):
         table.put_frame(frame.assign(size=[0.5, 1]))
+    with pytest.raises(TypeError, match="'size' of int32"):
+        table.put_frame(frame.assign(size=np.array([-1, 1], np.int32)))
     with pytest.raises(ValueError, match="venue"):
         table.put_frame(frame.drop(columns="venue"))
     with pytest.raises(KeyError, match="time"):

@@ -188,8 +188,10 @@ def scalar(value: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dt
 def _of_sequence(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
     """Python's own values: read as `dtype` where numpy would guess another type than they mean."""
     items: list[Any] = list(values) if isinstance(values, Iterable) else [values]
-    if not items or dtype.names is not None:
+    if not items:
         return np.array(items, dtype)
+    if dtype.names is not None:
+        return _records(items, dtype, what)
     if is_raw(dtype) and all(isinstance(item, bytes) for item in items):
         # numpy takes zeros at the end for padding.
         for item in items:
@@ -205,6 +207,23 @@ def _of_sequence(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarr
     return np.asarray(items)
 
 
+def _records(items: list[Any], dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
+    """Structures. numpy cuts what a field does not hold: so each field is looked at as a table of it would be."""
+    rows = [item.item() if isinstance(item, np.void) and item.dtype != dtype else item for item in items]
+    records = np.array(rows, dtype)
+    tuples = [row for row in rows if isinstance(row, tuple)]
+    for place, name in enumerate(dtype.names or ()):
+        field = dtype[name]
+        column = [row[place] for row in tuples]
+        if field.subdtype is not None:
+            field, column = field.base, np.asarray(column).reshape(-1).tolist()
+        if field.kind == "S":
+            column = [value.encode() if isinstance(value, str) else value for value in column]
+        if field.kind in "iufbSU" or field.names is not None:
+            array(column, field, f"{what}, in field {name!r},")
+    return records
+
+
 def _cast(given: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
     """`given` as `dtype`, if that holds each of its items exactly."""
     mismatch = TypeError(f"{what} are {given.dtype}, the table holds {dtype}")
@@ -215,11 +234,11 @@ def _cast(given: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
         if given.dtype.itemsize != dtype.itemsize or given.dtype.hasobject:
             raise mismatch
         return np.ascontiguousarray(given).view(dtype)
-    if dtype.kind == "S" and given.dtype.kind == "S":
-        if given.dtype.itemsize > dtype.itemsize:
-            longest = int(np.char.str_len(given).max(initial=0))
-            if longest > dtype.itemsize:
-                raise ValueError(f"{what} have up to {longest} B, the table holds {dtype.itemsize} B")
+    if dtype.kind in "SU" and given.dtype.kind == dtype.kind:
+        unit, unit_bytes = ("B", 1) if dtype.kind == "S" else ("characters", np.dtype("U1").itemsize)
+        longest, most = int(np.char.str_len(given).max(initial=0)), dtype.itemsize // unit_bytes
+        if longest > most:
+            raise ValueError(f"{what} have up to {longest} {unit}, the table holds {most} {unit}")
         return given.astype(dtype)
     if given.dtype.kind not in "iufb" or dtype.kind not in "iufb":
         raise mismatch

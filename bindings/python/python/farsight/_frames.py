@@ -82,7 +82,12 @@ def _columns_of(frame: pd.DataFrame | pa.Table, key: str) -> dict[str, NDArray[A
 
 def _exactly(column: NDArray[Any], dtype: np.dtype[Any], field: str) -> NDArray[Any]:
     """The column in this type, which must hold what it has."""
-    cast = column.astype(dtype)
-    if not np.array_equal(cast.astype(column.dtype), column, equal_nan=column.dtype.kind == "f"):
+    with np.errstate(invalid="ignore"):
+        cast = column.astype(dtype)
+        is_same = np.array_equal(cast.astype(column.dtype), column, equal_nan=column.dtype.kind == "f")
+    if is_same and column.dtype.kind in "iuf" and dtype.kind in "iuf":
+        # Integers that wrap come back as they were, but for their sign.
+        is_same = np.array_equal(cast < 0, column < 0)
+    if not is_same:
         raise TypeError(f"column {field!r} of {column.dtype} has values that {dtype} does not hold exactly")
     return cast

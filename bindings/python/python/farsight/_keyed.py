@@ -184,10 +184,10 @@ class KeyedTable(ABC):
         keys = self.scan_keys(limit=PAGE_PAIRS)
         while len(keys):
             yield from keys
-            last = keys[-1]
-            keys = self.scan_keys(last, limit=PAGE_PAIRS)
-            # It comes first again, if nobody has removed it.
-            keys = keys[int(len(keys) > 0 and keys[0] == last) :]
+            last = keys[-1:]
+            keys = self.scan_keys(last[0], limit=PAGE_PAIRS)
+            # It comes first again, if nobody has removed it. NaN is equal to nothing, and 0.0 to -0.0.
+            keys = keys[int(keys[:1].tobytes() == last.tobytes()) :]
 
     def keys(self) -> Iterator[Any]:
         """Its keys, as ``iter(table)``."""

@@ -128,10 +128,10 @@ class Table(KeyedTable):
         while len(keys):
             scalars = (value.tobytes() for value in values) if self._is_raw else values
             yield from zip(keys, scalars, strict=True)
-            last = keys[-1]
-            # It comes first again, if nobody has removed it.
-            keys, values = self.scan(last, limit=PAGE_PAIRS)
-            first = int(len(keys) > 0 and keys[0] == last)
+            last = keys[-1:]
+            # It comes first again, if nobody has removed it. NaN is equal to nothing, and 0.0 to -0.0.
+            keys, values = self.scan(last[0], limit=PAGE_PAIRS)
+            first = int(keys[:1].tobytes() == last.tobytes())
             keys, values = keys[first:], values[first:]
 
     # Writes of many pairs. Each is atomic by itself, all together are not.
