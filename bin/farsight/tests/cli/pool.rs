@@ -51,6 +51,24 @@ impl Pool {
 }
 
 #[test]
+fn the_doctor_names_nodes_that_a_pool_goes_on_without() {
+    let mut pool = Pool::start(3);
+    pool.ok(&["create", "users", "--engine", "flexkv", "--replicas", "3"]);
+    let doctor = pool.run(&["doctor"]).out;
+    assert!(doctor.contains("ok    server") && !doctor.contains("goes on without"), "{doctor}");
+    pool.0[1].kill();
+    pool.ok(&["put", "users", "7", "Ada"]);
+    let doctor = pool.run(&["doctor"]);
+    assert_eq!(doctor.code, Some(1), "{doctor:?}");
+    let lost = |line: &str| line.starts_with("warn  server") && line.contains("goes on without nodes 2");
+    assert!(doctor.out.lines().any(lost) && doctor.out.contains("farsight repair"), "{doctor:?}");
+    pool.start_again(1);
+    pool.ok(&["repair", "--wait", "30s"]);
+    let doctor = pool.run(&["doctor"]).out;
+    assert!(doctor.contains("ok    server"), "{doctor}");
+}
+
+#[test]
 fn a_pool_is_used_as_a_server_is() {
     let pool = Pool::start(3);
     pool.ok(&["create", "t"]);

@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use farsight::{Addresses, Client, ConnectError, FORMAT_VERSION, FabricError, ServerUrl, SnapshotStats};
+use farsight::{
+    Addresses, Client, ConnectError, FORMAT_VERSION, FabricError, NodeStats, ServerUrl, SnapshotStats,
+};
 
 use super::Finding;
 use crate::connection::{Connection, socket_of};
@@ -57,12 +59,20 @@ pub(super) fn server(connection: &Connection, url: &Addresses) -> Finding {
     }
     match connection.open().and_then(|client| answerers(&client)) {
         Ok(found) => {
-            if let Some((version, _)) = found.iter().find(|(version, _)| version != VERSION) {
+            if let Some(NodeStats { version, .. }) = found.iter().find(|node| node.version != VERSION) {
                 let text = format!("version {version} at {url}, this program is {VERSION}");
                 return Finding::warn(what, text, "install the same version on both sides");
             }
-            let processes: Vec<String> = found.iter().map(|(_, process)| process.to_string()).collect();
-            Finding::ok(what, format!("answers at {url}, process {}", processes.join(", ")))
+            let processes: Vec<String> = found.iter().map(|node| node.process_id.to_string()).collect();
+            let text = format!("answers at {url}, process {}", processes.join(", "));
+            match lost(&found) {
+                lost if lost.is_empty() => Finding::ok(what, text),
+                lost => Finding::warn(
+                    what,
+                    format!("{text}: the pool goes on without nodes {}", lost.join(", ")),
+                    "start a new one in the place of each, and run: farsight repair",
+                ),
+            }
         }
         Err(error) => {
             let remedy = match url.urls() {
@@ -107,9 +117,16 @@ fn is_untrusted(error: &anyhow::Error) -> bool {
     matches!(connecting, Some(ConnectError::Fabric(FabricError::UntrustedServer { .. })))
 }
 
-/// Version and process of the server, or of each of a pool's nodes.
-fn answerers(client: &Client) -> Result<Vec<(String, u32)>> {
+/// What the server says of itself, or each of a pool's nodes.
+fn answerers(client: &Client) -> Result<Vec<NodeStats>> {
     // Nodes that answer, one of which has lost its memory, are no pool.
     client.tables()?;
-    Ok(client.node_stats()?.into_iter().map(|node| (node.version, node.process_id)).collect())
+    Ok(client.node_stats()?)
+}
+
+/// The nodes, counted from one, without which a pool goes on.
+fn lost(nodes: &[NodeStats]) -> Vec<String> {
+    let Some(NodeStats { lost, place: Some(place), .. }) = nodes.first() else { return Vec::new() };
+    let places = (0..place.epochs.len()).filter(|place| lost.contains(*place));
+    places.map(|place| (place + 1).to_string()).collect()
 }
