@@ -92,6 +92,7 @@ impl OrderedCommand for Scan {
         if self.print == Print::Count {
             ensure!(self.limit.is_none() && !self.reverse, "a count has no limit and no direction");
             writeln!(out, "{}", session.count(range)?)?;
+            out.flush()?;
             return Ok(ExitCode::SUCCESS);
         }
         if self.print == Print::Keys {

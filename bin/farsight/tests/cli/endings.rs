@@ -70,6 +70,8 @@ fn a_full_output_is_an_error_and_no_panic() {
         &["get", "prices", "1"],
         &["get", "prices", "1", "2", "--json"],
         &["scan", "prices"],
+        &["scan", "prices", "--print", "keys"],
+        &["scan", "prices", "--print", "count"],
         &["put", "prices", "2", "another."],
         &["delete", "prices", "2"],
         &["load", "loaded", "uniform", "--keys", "1000"],
