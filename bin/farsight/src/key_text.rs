@@ -116,9 +116,14 @@ pub(crate) trait TextKey: Key {
     fn text(self) -> String;
 }
 
+/// The hexadecimal digits of a text, without a sign, which integers could have there.
+fn digits(text: &str) -> Option<&str> {
+    text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'))
+}
+
 impl TextKey for u64 {
     fn parse(text: &str) -> Result<Self> {
-        let parsed = match text.strip_prefix("0x") {
+        let parsed = match digits(text) {
             Some(digits) => Self::from_str_radix(digits, 16),
             None => text.parse(),
         };
@@ -147,15 +152,28 @@ impl TextKey for i64 {
 }
 
 impl TextKey for f64 {
+    /// A number, or 16 digits after `0x`: its bits.
     fn parse(text: &str) -> Result<Self> {
+        if let Some(digits) = digits(text).filter(|digits| digits.len() == 16) {
+            return match u64::from_str_radix(digits, 16) {
+                Ok(bits) => Ok(Self::from_bits(bits)),
+                Err(error) => bail!("key {text:?} is not 0x and 16 hexadecimal digits: {error}"),
+            };
+        }
         match text.parse() {
             Ok(key) => Ok(key),
             Err(error) => bail!("key {text:?} is no f64, as in -1.5e3, inf or NaN: {error}"),
         }
     }
 
+    /// Each NaN is a key of its own: those that no word means are their bits.
     fn text(self) -> String {
-        self.to_string()
+        match self.to_bits() {
+            bits if bits == Self::NAN.to_bits() => "NaN".to_owned(),
+            bits if bits == (-Self::NAN).to_bits() => "-NaN".to_owned(),
+            bits if self.is_nan() => format!("0x{bits:016x}"),
+            _ => self.to_string(),
+        }
     }
 }
 
@@ -163,7 +181,7 @@ impl TextKey for [u8; 8] {
     /// Up to eight bytes of text, filled with zero bytes (which keeps the order of texts), or 16 digits after
     /// `0x`.
     fn parse(text: &str) -> Result<Self> {
-        if let Some(digits) = text.strip_prefix("0x").filter(|digits| digits.len() == 16) {
+        if let Some(digits) = digits(text).filter(|digits| digits.len() == 16) {
             return match u64::from_str_radix(digits, 16) {
                 Ok(bytes) => Ok(bytes.to_be_bytes()),
                 Err(error) => bail!("key {text:?} is not 0x and 16 hexadecimal digits: {error}"),
@@ -194,7 +212,8 @@ mod tests {
         }
         assert_eq!(u64::parse("0xff").unwrap(), 255);
         assert_eq!(i64::parse(&i64::MIN.text()).unwrap(), i64::MIN);
-        for key in [0.0, -0.0, 1.5, f64::MIN_POSITIVE, f64::INFINITY] {
+        let nans = [f64::NAN, -f64::NAN, f64::from_bits(0x7ff0_0000_0000_0001), f64::from_bits(u64::MAX)];
+        for key in [0.0, -0.0, 1.5, f64::MIN_POSITIVE, f64::INFINITY].into_iter().chain(nans) {
             assert_eq!(f64::parse(&key.text()).unwrap().to_bits(), key.to_bits());
         }
         for key in [*b"abc\0\0\0\0\0", *b"12345678", [0; 8], [255; 8], *b"a\0b\0\0\0\0\0"] {
@@ -210,6 +229,8 @@ mod tests {
     fn wrong_keys_are_named() {
         assert!(u64::parse("-1").unwrap_err().to_string().contains("\"-1\" is no u64"));
         assert!(u64::parse("18446744073709551616").is_err());
+        assert!(u64::parse("0x+ff").is_err() && f64::parse("0x+ff8000000000000").is_err());
+        assert!(<[u8; 8]>::parse("0x+123456789abcdef").is_err());
         assert!(i64::parse("0x1").is_err());
         assert!(f64::parse("1,5").is_err());
         assert!(<[u8; 8]>::parse("nine byte").unwrap_err().to_string().contains("has 9 B"));
