@@ -174,7 +174,8 @@ impl Dataset {
     /// synthetic one. `cache_directory` is where [`fetch`] put the fetched sets.
     ///
     /// # Errors
-    /// [`DatasetError`]: more keys asked than the source has, a set not fetched, a file that cannot be read.
+    /// [`DatasetError`]: more keys asked than the source has or memory holds, a set not fetched, a file that
+    /// cannot be read.
     pub fn generate(
         &self,
         keys: Option<usize>,
@@ -183,6 +184,9 @@ impl Dataset {
         options: FileOptions,
     ) -> Result<KeySet, DatasetError> {
         let count = keys.unwrap_or(SYNTHETIC_KEYS_DEFAULT);
+        if self.is_synthetic() && Vec::<u64>::new().try_reserve_exact(count).is_err() {
+            return Err(DatasetError::TooManyKeys { name: self.name(), asked: count });
+        }
         let source = match self {
             Self::Dense => return Ok(KeySet::of_distinct(synthetic::dense(count))),
             Self::NoisedLinear => return Ok(KeySet::of_distinct(synthetic::noised_linear(count, seed))),

@@ -29,6 +29,17 @@ pub enum DatasetError {
         /// Keys that were asked.
         asked: usize,
     },
+    /// The system does not give memory for so many keys of a synthetic set.
+    #[error(
+        "{} keys of dataset {name}, 8 B each, are more than this machine has memory for: ask for fewer",
+        thousands(*.asked as u64)
+    )]
+    TooManyKeys {
+        /// The dataset.
+        name: String,
+        /// Keys that were asked.
+        asked: usize,
+    },
     /// A set that has to be fetched is not in the cache.
     #[error(
         "dataset {name} is not fetched yet ({} is missing): run `farsight dataset {name}` once",
