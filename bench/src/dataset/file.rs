@@ -65,7 +65,7 @@ fn csv_keys(path: &Path) -> Result<Vec<u64>, DatasetError> {
     let mut keys = Vec::new();
     for (number, record) in (1..).zip(csv_records(path, false).map_err(csv_error)?) {
         let record = record.map_err(csv_error)?;
-        let text = record.get(0).unwrap_or_default();
+        let text = record.get(0).unwrap_or_default().trim();
         let line = record.position().map_or(number, csv::Position::line);
         keys.push(text.parse().map_err(|_| not_a_key(path, line, text))?);
     }

@@ -32,7 +32,7 @@ Sources, by name or extension:
   the name of a set, see `farsight dataset`
   *.csv   a key in the first column, a value in the second or none; the first
           line is a header with --header, or if its first field is key, keys
-          or id; it is printed then
+          or id; it is printed then. Spaces around texts belong to them
   *.jsonl an object a line, with \"key\" and \"value\" (texts or numbers), as
           `farsight scan --json` prints them; or without values
   *.parquet, *.arrow, *.arrows, *.feather

@@ -84,6 +84,45 @@ fn keys_of_any_length_are_loaded_read_and_removed() {
     );
 }
 
+/// What a file says is what the table has: no digit, space or pair is lost on the way.
+#[test]
+fn texts_and_numbers_are_loaded_as_they_stand() {
+    let serve = Serve::start();
+    let long = "12345678901234567890123";
+    let lines = format!("\u{feff}{{\"key\":{long},\"value\":1.10}}\n{{\"key\":1.10,\"value\":{long}}}\n");
+    let file = serve.file("numbers.jsonl", lines.as_bytes());
+    serve.ok(&["load", "numbers", &file, "--kind", "bytes", "--values", "blocks"]);
+    assert_eq!(serve.ok(&["get", "numbers", long, "1.10"]), format!("{long}\t1.10\n1.10\t{long}\n"));
+    let file = serve.file("array.jsonl", b"[7,8]\n");
+    assert!(serve.fails(&["load", "numbers", &file]).contains("expected an object"));
+
+    let file = serve.file("spaces.csv", b" 1 ,\" a \"\n2, b\n");
+    serve.ok(&["load", "spaces", &file, "--values", "blocks"]);
+    assert_eq!(serve.ok(&["scan", "spaces"]), "1\t a \n2\t b\n");
+    let file = serve.file("words.txt", b" a\na\r\n\na \n");
+    let said = serve.ok(&["load", "words", &file, "--kind", "bytes", "--values", "blocks"]);
+    assert!(said.starts_with("3 pairs"), "{said}");
+    assert_eq!(serve.ok(&["get", "words", " a", "a", "a "]).lines().count(), 3, "all are there");
+
+    let file = serve.file("quote.csv", b"1,a\n2,\"b\n3,c\n");
+    let error = serve.fails(&["load", "quote", &file, "--values", "blocks"]);
+    assert!(error.contains("nothing of it is loaded: the record of line 2 opens a quote"), "{error}");
+
+    let file = serve.file("nans.txt", b"NaN\n-NaN\n0x7ff0000000000001\n");
+    serve.ok(&["load", "nans", &file, "--kind", "f64"]);
+    let scanned = serve.ok(&["scan", "nans", "--print", "keys"]);
+    assert_eq!(scanned, "-NaN\n0x7ff0000000000001\nNaN\n");
+}
+
+#[test]
+fn more_keys_than_memory_holds_are_refused() {
+    let serve = Serve::start();
+    for count in ["99999999999999", "18446744073709551615"] {
+        let error = serve.fails(&["load", "t", "uniform", "--keys", count]);
+        assert!(error.contains("keys of dataset uniform") && error.contains("ask for fewer"), "{error}");
+    }
+}
+
 #[test]
 fn many_pairs_go_in_bulk_and_by_puts() {
     let serve = Serve::start();

@@ -4,6 +4,7 @@
 mod columns;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use farsight::{KeyKind, ValueKind};
 use farsight_bench::dataset::{CSV_HEADER_NAMES, Dataset, csv_records};
-use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
 use crate::key_set;
 use crate::key_text::KeyText;
@@ -129,16 +130,26 @@ fn integer_keys<K: KeyText + ?Sized>(request: &Request<'_>, derived_bytes: usize
 }
 
 fn text_keys<K: KeyText + ?Sized>(path: &Path) -> Result<Unsorted<K::Typed>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut pairs = Unsorted::default();
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-        let line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
-        let text = line.trim();
-        if !text.is_empty() {
-            pairs.keys.push(key::<K>(text, path, number)?);
+    for line in lines(path)? {
+        let (number, line) = line?;
+        if !key_field::<K>(&line).is_empty() {
+            pairs.keys.push(key::<K>(&line, path, number)?);
         }
     }
     Ok(pairs)
+}
+
+/// The lines of a text file and their numbers, without a byte-order mark.
+fn lines(path: &Path) -> Result<impl Iterator<Item = Result<(u64, String)>>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok((1..).zip(BufReader::new(file).lines()).map(|(number, line)| {
+        let mut line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
+        if number == 1 && line.starts_with('\u{feff}') {
+            line.remove(0);
+        }
+        Ok((number, line))
+    }))
 }
 
 /// An object a line, as `farsight scan --json` prints them. Either all have values, or none. What else they
@@ -148,10 +159,9 @@ fn json_pairs<K: KeyText + ?Sized>(
     request: &Request<'_>,
     kind: ValueKind,
 ) -> Result<Unsorted<K::Typed>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut pairs = Unsorted::default();
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-        let line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
+    for line in lines(path)? {
+        let (number, line) = line?;
         if line.trim().is_empty() {
             continue;
         }
@@ -159,10 +169,10 @@ fn json_pairs<K: KeyText + ?Sized>(
             let example = r#"{"key": 7, "value": "text"}"#;
             format!("{}: expected an object with key and value, as {example}", at_line(path, number))
         };
-        let object: serde_json::Map<String, Json> = serde_json::from_str(&line).with_context(expected)?;
-        let text = object.get("key").and_then(scalar).with_context(expected)?;
+        let object: BTreeMap<String, &RawValue> = serde_json::from_str(&line).with_context(expected)?;
+        let text = object.get("key").and_then(|key| scalar(key)).with_context(expected)?;
         pairs.keys.push(key::<K>(&text, path, number)?);
-        if let Some(value) = object.get("value").filter(|value| !value.is_null()) {
+        if let Some(value) = object.get("value").filter(|value| value.get() != "null") {
             let text = scalar(value).with_context(expected)?;
             let value = request.format.parse(&text, request.table, kind);
             pairs.values.extend(value.with_context(|| at_line(path, number))?);
@@ -177,11 +187,12 @@ fn json_pairs<K: KeyText + ?Sized>(
     Ok(pairs)
 }
 
-/// The text of a text, or of a number.
-fn scalar(value: &Json) -> Option<Cow<'_, str>> {
-    match value {
-        Json::String(text) => Some(Cow::Borrowed(text)),
-        Json::Number(number) => Some(Cow::Owned(number.to_string())),
+/// The text of a text, or a number as it stands there, digit for digit.
+fn scalar(value: &RawValue) -> Option<Cow<'_, str>> {
+    let text = value.get();
+    match text.as_bytes().first()? {
+        b'"' => serde_json::from_str(text).ok().map(Cow::Owned),
+        b'-' | b'0'..=b'9' => Some(Cow::Borrowed(text)),
         _ => None,
     }
 }
@@ -211,6 +222,8 @@ fn csv_pairs<K: KeyText + ?Sized>(
         }
         pairs.keys.push(key);
         if let Some(text) = record.get(1) {
+            let is_number = matches!(request.format, ValueFormat::Decimal | ValueFormat::Hex);
+            let text = if is_number { text.trim() } else { text };
             let value = request.format.parse(text, request.table, kind);
             pairs.values.extend(value.with_context(|| at_line(path, line))?);
             pairs.ends.push(pairs.values.len());
@@ -221,9 +234,17 @@ fn csv_pairs<K: KeyText + ?Sized>(
 
 /// The key that stands on a line.
 fn key<K: KeyText + ?Sized>(text: &str, path: &Path, line: u64) -> Result<K::Typed> {
-    K::typed(text).with_context(|| {
+    K::typed(key_field::<K>(text)).with_context(|| {
         format!("{}: expected a key of kind {}, got {text:?}", at_line(path, line), K::KEY_KIND)
     })
+}
+
+/// Of a field, what is the key: without the spaces around it, unless keys are bytes.
+fn key_field<K: KeyText + ?Sized>(text: &str) -> &str {
+    match K::KEY_KIND {
+        KeyKind::Bytes | KeyKind::Bytes8 => text,
+        KeyKind::U64 | KeyKind::I64 | KeyKind::F64 => text.trim(),
+    }
 }
 
 fn at_line(path: &Path, line: u64) -> String {
