@@ -3,7 +3,7 @@
 //! Invariant: keys have eight bytes here. Those of any length have no order.
 
 use farsight::{Neighbour, Pairs};
-use pyo3::PyErr;
+use pyo3::{PyErr, Python};
 
 use crate::error;
 use crate::keys::NumpyKey;
@@ -11,6 +11,8 @@ use crate::typed_table::{Operations, TypedTable};
 
 /// Pairs of one page of a scan.
 const PAGE_PAIRS: usize = 4096;
+/// Pairs of a scan between two looks at what Python was signalled, as by Ctrl-C.
+const SIGNALS_PAIRS: usize = 16 * PAGE_PAIRS;
 
 /// The bits of keys, and as many values one behind the other.
 #[derive(Default)]
@@ -68,6 +70,12 @@ fn encoded<K: NumpyKey>((first, end): Range) -> Option<(u64, u64)> {
     (first <= last).then_some((first, last))
 }
 
+/// Lets Python handle its signals, once in so many pairs of a scan. No lock is held: a handler may use the
+/// table.
+fn hear_signals(pairs: usize) -> Result<(), PyErr> {
+    if pairs.is_multiple_of(SIGNALS_PAIRS) { Python::attach(|python| python.check_signals()) } else { Ok(()) }
+}
+
 fn typed<K: NumpyKey>(keys: &[u64]) -> Vec<K> {
     keys.iter().map(|bits| K::from_bits(*bits)).collect()
 }
@@ -95,8 +103,11 @@ impl<K: NumpyKey> Ordered for TypedTable<K> {
         let range = K::decode(first)..=K::decode(last);
         self.with_session(|session| {
             let keys = if is_reverse { session.keys_descending(range) } else { session.keys(range) };
-            let bits = keys.take(limit).map(|key| key.map(K::to_bits));
-            bits.collect::<Result<_, _>>().map_err(|error| error::reading(&error))
+            let bits = keys.take(limit).enumerate().map(|(index, key)| {
+                hear_signals(index)?;
+                key.map(K::to_bits).map_err(|error| error::reading(&error))
+            });
+            bits.collect()
         })
     }
 
@@ -114,6 +125,7 @@ impl<K: NumpyKey> Ordered for TypedTable<K> {
             let mut from = Some(if is_reverse { last } else { first });
             let mut origin = None;
             while let Some(place) = from.filter(|place| (first..=last).contains(place)) {
+                hear_signals(columns.keys.len())?;
                 let wanted = (limit - columns.keys.len()).min(PAGE_PAIRS);
                 let scans = [(K::decode(place), wanted)];
                 let scanned = if is_reverse {

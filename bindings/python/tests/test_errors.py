@@ -1,6 +1,7 @@
 """What goes wrong with servers, and which exception says so."""
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -151,6 +152,45 @@ def test_an_embedded_server_ends(tmp_path: Path) -> None:
     server.shutdown()
     with pytest.raises(farsight.ConnectError):
         farsight.connect(server.url)
+
+
+def test_signals_are_handled_during_a_scan(new_table: Any) -> None:
+    table = new_table(np.int64)
+    keys = np.arange(500_000)
+    table.load(keys, keys)
+    handled, ended, main = threading.Event(), threading.Event(), threading.get_ident()
+    times = 0
+
+    def handle(*_: Any) -> None:
+        nonlocal times
+        times += 1
+        handled.set()
+
+    def send() -> None:
+        while not ended.is_set():
+            handled.clear()
+            signal.pthread_kill(main, signal.SIGUSR1)
+            handled.wait()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        for scan in (table.scan, table.scan_keys):
+            most = 0
+            for _ in range(200):
+                first = times
+                scan()
+                most = max(most, times - first)
+                if most > 3:
+                    break
+            # Without a look at them during the call, one is handled when it ends, and few around it.
+            assert most > 3, f"{scan}: {most} signals handled"
+    finally:
+        ended.set()
+        handled.set()
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_other_threads_run_during_a_call(new_table: Any) -> None:
