@@ -355,6 +355,7 @@ fn an_old_copy_of_a_directory_is_refused_by_name() {
                 let error = pool.fails(arguments);
                 let words = [&pool.socket(node)[..], "an old copy of its directory"];
                 assert!(words.iter().all(|word| error.contains(word)), "{arguments:?}: {error}");
+                assert!(error.contains("with epoch ") && !error.contains("epoch epoch"), "{error}");
             }
         }
         pool.come_back(node);

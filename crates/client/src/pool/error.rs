@@ -138,7 +138,7 @@ pub enum PoolError {
     /// A node came with an old copy of its directory.
     #[error(
         "memory node {peer} was started with an old copy of its directory of data: {witness} has met its life {number} \
-         with epoch {epoch}, which this copy never had. Start it with the newest directory, or all nodes with backups \
+         with {epoch}, which this copy never had. Start it with the newest directory, or all nodes with backups \
          of one time"
     )]
     OldDirectory {

@@ -148,7 +148,7 @@ fn life_of(life: DirectoryLife) -> NodeLife {
 
 fn other_life(node: usize, met: DirectoryLife, got: NodeLife) -> ServerError {
     let text = format!(
-        "node number {} of the pool was met in its life {} with epoch {}; one with epoch {} is of another copy of its \
+        "node number {} of the pool was met in its life {} with {}; one with {} is of another copy of its \
          directory of data",
         node + 1,
         met.number,
