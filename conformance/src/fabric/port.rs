@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_fabric_tcp::Waiting;
 
 /// Ports from here on: those below belong to well-known services.
 const PORT_MIN: u16 = 10_000;
@@ -37,6 +38,15 @@ pub fn own_address(host: IpAddr) -> SocketAddr {
     };
     let mut tried = std::iter::repeat_with(candidates).take(usize::try_from(count).expect("16 bits"));
     tried.find(|address| TcpListener::bind(address).is_ok()).expect("a free port of this machine")
+}
+
+/// How both sides at an address wait: in one test of four as is usual, a brief look before they sleep. The
+/// others sleep at once. Where several tests share few cores, a look is mostly in vain, and half of the
+/// processor's time went into looks.
+#[must_use]
+pub fn waiting_at(address: &str) -> Waiting {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_some_and(|port| port.is_multiple_of(4)) { Waiting::Briefly } else { Waiting::Asleep }
 }
 
 /// What `listen` gives once its port is free.

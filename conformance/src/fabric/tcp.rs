@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use farsight_fabric::FabricError;
 use farsight_fabric_tcp::{ConnectOptions, ListenError, ListenOptions, TcpConnection, TcpHost};
 
-use super::port::{listen_at_own, own_address};
+use super::port::{listen_at_own, own_address, waiting_at};
 use super::{FabricUnderTest, HasUrl};
 
 /// A port of one test's own.
@@ -52,10 +52,12 @@ impl FabricUnderTest for Tcp {
     type Connection = TcpConnection;
 
     fn listen(&self, format_version: u32) -> TcpHost {
-        self.listen_with(&ListenOptions::new(format_version))
+        let waiting = waiting_at(&self.0.to_string());
+        self.listen_with(&ListenOptions { waiting, ..ListenOptions::new(format_version) })
     }
 
     fn connect(&self, format_version: u32) -> Result<TcpConnection, FabricError> {
-        self.connect_with(ConnectOptions::new(format_version))
+        let waiting = waiting_at(&self.0.to_string());
+        self.connect_with(ConnectOptions { waiting, ..ConnectOptions::new(format_version) })
     }
 }

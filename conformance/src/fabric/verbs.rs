@@ -9,7 +9,7 @@ use farsight_fabric_tcp::{ListenError as AddressError, Tls};
 use farsight_fabric_verbs::{ConnectOptions, ListenError, ListenOptions, VerbsConnection, VerbsHost};
 
 use super::FabricUnderTest;
-use super::port::{listen_at_own, own_address};
+use super::port::{listen_at_own, own_address, waiting_at};
 
 /// Pairs, or keys at a time, of which there are at least so many where a test has more: several batches, and
 /// a dozen leaves.
@@ -84,6 +84,7 @@ impl FabricUnderTest for Verbs {
         let options = ListenOptions {
             tls: self.tls.clone(),
             allow_plaintext: true,
+            waiting: waiting_at(&self.address),
             ..ListenOptions::new(format_version)
         };
         let is_in_use = |error: &_| matches!(error, ListenError::Address(AddressError::InUse { .. }));
@@ -94,6 +95,7 @@ impl FabricUnderTest for Verbs {
         let options = ConnectOptions {
             tls: self.tls.clone(),
             allow_plaintext: true,
+            waiting: waiting_at(&self.address),
             ..ConnectOptions::new(format_version)
         };
         VerbsConnection::connect(&self.address, options)
