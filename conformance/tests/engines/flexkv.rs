@@ -238,6 +238,8 @@ mod keys_of_one_hash {
 }
 
 mod costs {
+    use std::time::Duration;
+
     use farsight::{Access, Meters, WriteOperation, WriteOutcome};
     use farsight_conformance::engine::costs::MeteredSession as _;
     use farsight_conformance::engine::direct::SessionView;
@@ -314,6 +316,38 @@ mod costs {
         }
         let swap = write(Addresses::Known, WriteOperation::Swap, 0);
         assert_about("Swap by address", swap, [2.0, 2.0, 1.0, 1.0]);
+    }
+
+    /// Two compute nodes write the same keys in turns, so no address holds. Then one of them has the keys to
+    /// itself.
+    #[test]
+    fn an_update_looks_first_where_others_write_all_the_time() {
+        let pool = PoolStore::flexkv([Shm::new(), Shm::new()], TABLE_BYTES);
+        let table = pool.table(8);
+        let [mut one, mut other] = [(); 2].map(|()| table.session(Access::OneSided));
+        let entries: Vec<_> = (0..KEYS).map(|key| (key, vec![1; 8])).collect();
+        one.write(WriteOperation::Put, &entries);
+        // Clocks tell who is newer, to the microsecond.
+        let later = || std::thread::sleep(Duration::from_micros(20));
+        let mut round = |is_contested: bool| {
+            let before = one.meters();
+            for key in 0..ASKED {
+                if is_contested {
+                    later();
+                    other.write(WriteOperation::Put, &[(key, vec![2; 8])]);
+                }
+                later();
+                one.write(WriteOperation::Put, &[(key, vec![1; 8])]);
+            }
+            let Meters { doorbells, reads, writes, atomics, .. } = one.meters() - before;
+            [doorbells, reads, writes, atomics].map(|count| count as f64 / ASKED as f64)
+        };
+        assert_about("put by an address that does not hold", round(true), [4.0, 3.0, 1.0, 2.0]);
+        round(true);
+        assert_about("put that looks first", round(true), [3.0, 3.0, 1.0, 1.0]);
+        assert_about("put that still looks", round(false), [3.0, 3.0, 1.0, 1.0]);
+        round(false);
+        assert_about("put by address again", round(false), [1.0, 0.0, 1.0, 1.0]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod closing;
 mod combine;
 mod copy;
 mod directory;
+mod doubts;
 mod engine;
 mod enumerate;
 mod error;

@@ -22,6 +22,7 @@ use farsight_layout::hash_index::{
 };
 use farsight_layout::value_block::{BlockFault, ValueBlock};
 
+use crate::addresses::Address;
 #[cfg(injected)]
 use crate::injected;
 use crate::object::NewObject;
@@ -49,6 +50,14 @@ pub(crate) enum Looked {
         /// The pair's version.
         version: u64,
     },
+}
+
+impl Looked {
+    /// True if the pair is where it was remembered, and nobody has written it since.
+    pub(crate) fn is_at(self, address: Address) -> bool {
+        let Self::Present { found, .. } = self else { return false };
+        found.place == address.place && found.live().is_alike(address.word)
+    }
 }
 
 /// The buckets of a key as they were read.

@@ -18,6 +18,8 @@
 //!    ([`atomic_after_write`](farsight_fabric::Guarantees::atomic_after_write)), or to several replicas
 //!    ([`crate::chain`]), these are two round trips.
 //! 2. The slot had another word: forget the address, and begin as without one. The object is written already.
+//!
+//! Where step 2 is what mostly comes of step 1, a write begins as without an address ([`crate::doubts`]).
 
 use farsight_base::{Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
@@ -129,6 +131,7 @@ impl FlexSession {
         (before, new): (Candidate, HashSlot),
         is_swapped: bool,
     ) -> Option<WriteOutcome> {
+        self.doubts.note(of.hash, is_swapped);
         if !is_swapped {
             self.forget(of, word);
             self.count(|counters| counters.retries += 1);

@@ -86,7 +86,7 @@ impl FlexSession {
             return posted;
         }
         for (index, (((key, operand), of), known)) in writes.iter().zip(of_keys).zip(known).enumerate() {
-            let Some(address) = known else { continue };
+            let Some(address) = known.filter(|_| !self.doubts.is_doubtful(of.hash)) else { continue };
             // What is refused here is refused again where it is written on its own.
             let Ok(operand) = self.operand(writes, key, operand) else { continue };
             let mut object = NewObject::absorbing(absorbed_by(absorbed, first + index));

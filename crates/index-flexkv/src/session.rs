@@ -14,6 +14,7 @@ use farsight_layout::hash_index::{Candidate, KeyHash};
 use farsight_protocol::{Operand, ValueKind, WriteOperation, WriteOutcome};
 
 use crate::addresses::HeldAddresses;
+use crate::doubts::Doubts;
 use crate::get::StagedGet;
 #[cfg(injected)]
 use crate::injected;
@@ -34,6 +35,7 @@ pub struct FlexSession {
     pub(crate) table: FlexTable,
     pub(crate) stock: Arc<Stock>,
     pub(crate) addresses: RefCell<HeldAddresses>,
+    pub(crate) doubts: Doubts,
     pub(crate) values: Arc<Values>,
     pub(crate) calls: Box<dyn ObjectCalls>,
     /// Compute nodes that write for this one; none where it executes each write itself.
@@ -102,6 +104,7 @@ impl FlexSession {
             table,
             stock,
             addresses: RefCell::new(HeldAddresses::new(addresses)),
+            doubts: Doubts::default(),
             values,
             calls,
             proxies,

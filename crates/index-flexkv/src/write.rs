@@ -99,7 +99,8 @@ impl FlexSession {
         if self.is_late() {
             return Err(FlexError::Late { key: key.into() });
         }
-        if let Some(address) = known.filter(|_| is_blind)
+        let is_trusted = is_blind && !self.doubts.is_doubtful(of.hash);
+        if let Some(address) = known.filter(|_| is_trusted)
             && let Some(outcome) = self.replace_recalled(slot, (key, of), object, address).await?
         {
             return Ok(outcome);
@@ -130,6 +131,9 @@ impl FlexSession {
                     self.note_stale((key, of), &mut stale_before, candidate, fault)?;
                 }
                 Found::Settled(looked) => {
+                    if let Some(address) = known.filter(|_| attempt == 0 && is_blind && !is_trusted) {
+                        self.doubts.note(of.hash, looked.is_at(address));
+                    }
                     if let Some(outcome) = watch.look(&write, looked) {
                         return Ok(outcome);
                     }
