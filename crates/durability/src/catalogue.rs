@@ -7,9 +7,10 @@ mod membership;
 
 use std::collections::BTreeMap;
 
+use crate::disk::Disk;
 use crate::frame::FrameFault;
-use crate::segment::{HeaderFault, LogPosition};
-use crate::{DATA_FORMAT_VERSION, NOTES_SINCE_VERSION, is_known_format};
+use crate::segment::{HeaderFault, LogPosition, file_name};
+use crate::{DATA_FORMAT_VERSION, DurabilityError, LogEnd, NOTES_SINCE_VERSION, is_known_format};
 pub use membership::{DirectoryLife, Membership, PoolNode};
 
 /// The first word of a catalogue.
@@ -77,11 +78,34 @@ pub struct SnapshotPiece {
     pub pair_bytes: u64,
 }
 
+impl Catalogue {
+    /// Refuses a log that ends before a segment which a table names. That one had a header, and a header is
+    /// durable before anything is written behind it: so its file was taken away.
+    ///
+    /// # Errors
+    /// [`DurabilityError::Missing`].
+    pub fn check_end(&self, disk: &dyn Disk, end: &LogEnd) -> Result<(), DurabilityError> {
+        let named = self.tables.values().map(CatalogueTable::newest_position);
+        match named.filter(|position| position.offset > 0).max() {
+            Some(LogPosition { segment, .. }) if segment > end.segment => {
+                let why = "the log had come to it when a table was made, or copied to a snapshot";
+                Err(DurabilityError::Missing { file: disk.place(&file_name(segment)), why })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl CatalogueTable {
     /// Recovery of the table needs the log from here on.
     #[must_use]
     pub fn needs_log_from(&self) -> LogPosition {
         self.pieces.iter().map(|piece| piece.position).min().unwrap_or(self.since)
+    }
+
+    /// The newest place of the log that it names.
+    fn newest_position(&self) -> LogPosition {
+        self.pieces.iter().map(|piece| piece.position).fold(self.since, LogPosition::max)
     }
 
     /// True if recovery needs a record of this position and key.

@@ -306,6 +306,7 @@ impl<'t, 'r> Reading<'_, 't, 'r> {
         }
         let mut reading = LogReading { catalogue, log: self.begin_log()?, records: 0, version_max };
         let end = read_log_into(&**self.store.disk(), catalogue.first_segment, &mut reading)?;
+        catalogue.check_end(&**self.store.disk(), &end)?;
         let LogReading { mut log, records, version_max, .. } = reading;
         log.flush()?;
         Ok(Recovered { end, records, version_max })

@@ -125,6 +125,7 @@ pub fn read_data(
         });
         Ok(())
     })?;
+    catalogue.check_end(&*disk, &end)?;
     let replay_bytes = log_bytes(&*disk, catalogue.first_segment, end.position());
     let cut = end.cut.filter(|cut| cut.fault.is_some()).map(|cut| (disk.place(&cut.name), cut.offset));
     let segments = (end.segment + 1).saturating_sub(catalogue.first_segment);

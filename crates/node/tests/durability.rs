@@ -13,6 +13,7 @@ use common::stepped::SteppedNode;
 use common::talk::{create_at, definition, value_of};
 use durable_program::Program;
 use farsight_base::LeafNumber;
+use farsight_base::report::with_causes;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_durability::LogOptions;
 use farsight_durability::disk::{Disk, Fault, SimulatedDisk};
@@ -190,6 +191,28 @@ fn values_of_any_length_come_back() {
         let expected = is_there.then(|| value(key, 8));
         assert_eq!(before[key as usize].as_ref().map(|(_, value)| value), expected.as_ref(), "key {key}");
     }
+}
+
+/// A snapshot names the place in the log behind which it lacks pairs.
+#[test]
+fn a_log_that_somebody_removed_is_missed() {
+    let disk = SimulatedDisk::default();
+    let (node, host) = start(&disk, Ack::Durable);
+    let client = host.connect();
+    let table = client.create("t", 24);
+    let has_snapshot = || disk.list().expect("names").iter().any(|name| name.starts_with("snapshot-"));
+    let mut puts = (0..100_000).map(|key| client.put(&table, &[key]));
+    assert!(puts.any(|_| has_snapshot()), "a snapshot");
+    client.put(&table, &[1]);
+    node.shutdown().expect("stopped");
+    let segments: Vec<String> = disk.list().expect("names");
+    let segments: Vec<_> = segments.into_iter().filter(|name| name.starts_with("log-")).collect();
+    assert!(!segments.is_empty());
+    segments.iter().for_each(|name| disk.remove(name).expect("removed"));
+
+    let refused = Node::start(vec![LocalHost::new()], &options(&disk, Ack::Durable)).err().expect("refused");
+    let said = with_causes(&refused);
+    assert!(segments.iter().any(|name| said.contains(&format!("{name} is missing"))), "{said}");
 }
 
 #[test]
