@@ -1,5 +1,7 @@
 //! Servers with a directory of data, killed while clients write.
 
+use std::ffi::OsStr;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -345,4 +347,34 @@ fn the_disk_of_a_directory_is_checked_and_left_as_it_was() {
     assert!(in_memory.contains("tmpfs") && in_memory.contains("ends with the machine"), "{in_memory}");
     let no_disk = doctor("/proc/farsight");
     assert!(no_disk.contains("warn  fdatasync") && no_disk.contains("ls -ld /proc"), "{no_disk}");
+}
+
+/// A disk that is looked at because it is suspect is mounted read-only.
+#[test]
+fn data_on_a_read_only_mount_are_verified() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = directory.path().join("data").display().to_string();
+    let mut serve = Serve::start_with(directory, &["--data", &data]);
+    serve.ok(&["create", "prices", "--value-size", "16"]);
+    serve.ok(&["put", "prices", "1", "one"]);
+    serve.kill();
+    let mounted = |command: &str| {
+        let mounts = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"";
+        let script = format!("{mounts} || exit 77; exec {command}");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--map-root-user", "sh", "-c", &script]);
+        unshare.args([program().get_program(), OsStr::new(&data)]).env_remove("FARSIGHT_URL");
+        wait(start(&mut unshare))
+    };
+    if mounted("true").code != Some(0) {
+        println!("NOT RUN: this needs a mount namespace of its own");
+        assert!(std::env::var_os("FARSIGHT_CI").is_none(), "unshare --mount fails");
+        return;
+    }
+    let verified = mounted("\"$0\" verify \"$1\"");
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.out.contains("prices"), "{}", verified.out);
+    let lock = std::path::Path::new(&data).join("lock");
+    std::fs::remove_file(lock).expect("a copy may have been made without it");
+    assert_eq!(mounted("\"$0\" verify \"$1\"").code, Some(0));
 }

@@ -63,7 +63,15 @@ impl Disk for RealDisk {
 
     fn lock(&self) -> io::Result<()> {
         let path = self.path.join(LOCK);
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+        let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = match opened {
+            // Data can be read there. Without the file no process has ever used them there.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => match File::open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                opened => opened?,
+            },
+            opened => opened?,
+        };
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Ok(())
