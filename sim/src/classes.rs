@@ -292,9 +292,9 @@ pub const CLASSES: &[Class] = &[
         "a flipped bit on a disk",
         "damage in crates/durability/tests, and repairs.rs of the node",
     ),
-    nothing("37", "the control store down", "there is no control store yet"),
-    nothing("38", "a new leader of the control store", "there is no control store yet"),
-    nothing("39", "gaps in what the control store tells", "there is no control store yet"),
+    elsewhere("37", "the control store down", "a real etcd in crates/cluster/tests"),
+    elsewhere("38", "a new leader of the control store", "a real etcd in crates/cluster/tests"),
+    elsewhere("39", "gaps in what the control store tells", "a real etcd in crates/cluster/tests"),
     by(
         "40a",
         "training under any of these",
