@@ -53,10 +53,10 @@ pub(crate) enum Looked {
 }
 
 impl Looked {
-    /// True if the pair is where it was remembered, and nobody has written it since.
+    /// True if the pair's slot has the remembered word: nobody has written it since, or shared its value.
     pub(crate) fn is_at(self, address: Address) -> bool {
         let Self::Present { found, .. } = self else { return false };
-        found.place == address.place && found.live().is_alike(address.word)
+        found.place == address.place && found.live() == address.word
     }
 }
 
