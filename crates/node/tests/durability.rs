@@ -208,7 +208,9 @@ fn a_log_that_somebody_removed_is_missed() {
     let segments: Vec<String> = disk.list().expect("names");
     let segments: Vec<_> = segments.into_iter().filter(|name| name.starts_with("log-")).collect();
     assert!(!segments.is_empty());
-    segments.iter().for_each(|name| disk.remove(name).expect("removed"));
+    for name in &segments {
+        disk.remove(name).expect("removed");
+    }
 
     let refused = Node::start(vec![LocalHost::new()], &options(&disk, Ack::Durable)).err().expect("refused");
     let said = with_causes(&refused);
