@@ -327,7 +327,7 @@ mod costs {
         let [mut one, mut other] = [(); 2].map(|()| table.session(Access::OneSided));
         let entries: Vec<_> = (0..KEYS).map(|key| (key, vec![1; 8])).collect();
         one.write(WriteOperation::Put, &entries);
-        // Clocks tell who is newer, to the microsecond.
+        // Clocks tell who is newer, to the microsecond: no version is guessed too low.
         let later = || std::thread::sleep(Duration::from_micros(20));
         let mut round = |is_contested: bool| {
             let before = one.meters();
@@ -342,7 +342,7 @@ mod costs {
             let Meters { doorbells, reads, writes, atomics, .. } = one.meters() - before;
             [doorbells, reads, writes, atomics].map(|count| count as f64 / ASKED as f64)
         };
-        assert_about("put by an address that does not hold", round(true), [4.0, 3.0, 1.0, 2.0]);
+        assert_about("put by an address that does not hold", round(true), [4.0, 3.0, 2.0, 2.0]);
         round(true);
         assert_about("put that looks first", round(true), [3.0, 3.0, 1.0, 1.0]);
         assert_about("put that still looks", round(false), [3.0, 3.0, 1.0, 1.0]);
