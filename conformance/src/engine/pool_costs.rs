@@ -12,6 +12,7 @@ use super::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
 use crate::fabric::FabricUnderTest;
 
 const TABLE_BYTES: u64 = 4 << 20;
+const LONG_TABLE_BYTES: u64 = 16 << 20;
 const KEYS: u64 = 2_000;
 const STEP: u64 = 16;
 const ASKED: u64 = 400;
@@ -77,6 +78,34 @@ fn budgets(
 pub fn a_get_is_one_round_trip<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
     let cost = cost(&make, |run| (0..ASKED).for_each(|index| run(None, index * 3 % KEYS * STEP)));
     cost.assert("GET", budgets(&cost.total, [1.0, 1.0, 448.0, 0.0, 0.0, 0.0]));
+}
+
+/// GETs of a batch whose values have 100 B, over a network: a key part, and two lines of a leaf of 35.
+///
+/// # Panics
+/// If they cost more.
+pub fn gets_of_long_values_bring_their_lines_alone<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
+    let pool = RawPool::start(make(2), LONG_TABLE_BYTES);
+    let table = pool.table(100);
+    let mut session = table.session(Access::OneSided);
+    let keys: Vec<u64> = (0..KEYS).map(|key| (key.wrapping_mul(0x9e37_79b9) % KEYS) * STEP).collect();
+    let value = |key: u64| key.to_le_bytes().repeat(13)[..100].to_vec();
+    let entries: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (*key, value(*key))).collect();
+    session.write(WriteOperation::Put, &entries);
+    session.multi_get(&keys);
+    let before = session.meters();
+    let asked = &keys[..ASKED as usize];
+    for (key, got) in asked.iter().zip(session.multi_get(asked)) {
+        assert_eq!(got.map(|got| got.0), Some(value(*key)), "key {key}");
+    }
+    let cost = Cost { total: session.meters() - before };
+    // Seven batches, two nodes, two steps.
+    cost.assert("GET of 100 B", budgets(&cost.total, [0.07, 2.0, 320.0, 0.0, 0.0, 0.0]));
+    let before = session.meters();
+    let absent: Vec<u64> = asked.iter().map(|key| key + 1).collect();
+    assert!(session.multi_get(&absent).iter().all(Option::is_none));
+    let cost = Cost { total: session.meters() - before };
+    cost.assert("GET of an absent key", budgets(&cost.total, [0.035, 1.0, 192.0, 0.0, 0.0, 0.0]));
 }
 
 /// Updates and removals.

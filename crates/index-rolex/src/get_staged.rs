@@ -2,7 +2,8 @@
 //!
 //! Invariant: what this answers the lane's GET ([`super::get`]) would, by the same view of the same lines.
 //! Keys with several candidates, and whatever does not come out at the first try, are left to it. It goes on
-//! from what was seen here.
+//! from what was seen here. Where a leaf is long and a network brings it, only its key part is READ at first
+//! ([`super::get_in_two`]).
 
 use farsight_base::Line;
 use farsight_fabric::mapped::{part, take_part};
@@ -16,12 +17,32 @@ use crate::get::Looked;
 use crate::transfer::PostedTo;
 use crate::{LeafPlace, RolexError, RolexSession};
 
+/// Lines of a leaf up to which a GET READs all of it: the one round trip is worth the bytes. Values of up to
+/// 48 B have such leaves.
+const WHOLE_LINES_MAX: usize = 24;
+
+/// Where the keys of a batch are, and which of them share a READ.
+pub(crate) type Posted<'p> = (&'p [Option<LeafPlace>; BATCH], &'p Shared);
+
 /// Which keys of a batch are of one leaf, and share its READ.
-struct Shared {
+pub(crate) struct Shared {
     /// For each key the next one of its leaf; 0: there is none.
     next: [usize; BATCH],
     /// True for the first of its leaf, in whose slot the READ is.
     is_first: [bool; BATCH],
+}
+
+impl Shared {
+    /// True for the first key of its leaf.
+    pub(crate) fn is_first(&self, index: usize) -> bool {
+        self.is_first[index]
+    }
+
+    /// The first key of a leaf and the others; of a key that is none, nothing.
+    pub(crate) fn keys_from(&self, index: usize) -> impl Iterator<Item = usize> {
+        let first = self.is_first[index].then_some(index);
+        std::iter::successors(first, |at| Some(self.next[*at]).filter(|next| *next > 0))
+    }
 }
 
 impl RolexSession {
@@ -43,6 +64,8 @@ impl RolexSession {
         let mut posted = PostedTo::default();
         // Keys of one leaf share its READ, unless a READ costs less than looking for them.
         let is_shared = queues.iter_mut().any(|queue| queue.mapped().is_none());
+        let is_in_two = is_shared && leaf_lines > WHOLE_LINES_MAX;
+        let lines = if is_in_two { KEY_LINES } else { leaf_lines };
         let mut shared = Shared { next: [0; BATCH], is_first: [true; BATCH] };
         for (index, leaf) in leaves[..keys.len()].iter().enumerate() {
             let Some(place) = leaf else { continue };
@@ -51,12 +74,15 @@ impl RolexSession {
                 continue;
             }
             let from = self.table().address(*place, 0);
-            queues[place.node()].post_read(index, from, leaf_lines, ReadMode::Stamped);
+            queues[place.node()].post_read(index, from, lines, ReadMode::Stamped);
             posted.note(*place);
         }
         posted.ring(queues)?;
+        let reads = (&leaves, &shared);
+        if is_in_two {
+            return self.take_in_two(queues, keys, reads, first, answers, slow_path);
+        }
         with_value_lines!(self.table().geometry().leaf(), VALUE_LINES => {
-            let reads = (&leaves, &shared);
             self.take_leaves::<VALUE_LINES, Q>(queues, keys, reads, first, answers, slow_path)
         })
     }
@@ -66,7 +92,7 @@ impl RolexSession {
         &self,
         queues: &mut [Q],
         keys: &[u64],
-        (leaves, shared): (&[Option<LeafPlace>; BATCH], &Shared),
+        (leaves, shared): Posted<'_>,
         first: usize,
         answers: &mut Answers,
         slow_path: &mut Vec<(usize, Option<Looked>)>,
@@ -85,8 +111,7 @@ impl RolexSession {
             if shared.next[index] > 0 && shared.is_first[index] {
                 queue.take_read(index, lines)?;
             }
-            let mut next = shared.is_first[index].then_some(index);
-            while let Some(at) = next {
+            for at in shared.keys_from(index) {
                 let mut looked = None;
                 let choose = |key_lines: &[Line; KEY_LINES]| {
                     let Some(hit) = hit_in_block(key_lines, keys[at]) else {
@@ -112,7 +137,6 @@ impl RolexSession {
                     None if looked.is_none() => {}
                     _ => slow_path.push((first + at, looked)),
                 }
-                next = Some(shared.next[at]).filter(|next| *next > 0);
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod gate;
 mod get;
+mod get_in_two;
 mod get_staged;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injected;
