@@ -166,6 +166,7 @@ impl Copying<'_> {
             self.copy_once(&snapshot::file_name(piece.number), None)?;
         }
         let end = end_of_open_log(self.disk, catalogue.first_segment)?;
+        catalogue.check_end(self.disk, &end)?;
         for number in catalogue.first_segment..=end.segment {
             let is_last = number == end.segment;
             self.copy_once(&segment::file_name(number), is_last.then_some(end.offset))?;

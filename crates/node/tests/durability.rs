@@ -195,7 +195,7 @@ fn values_of_any_length_come_back() {
 
 /// A snapshot names the place in the log behind which it lacks pairs.
 #[test]
-fn a_log_that_somebody_removed_is_missed() {
+fn a_log_that_somebody_removed_is_noticed() {
     let disk = SimulatedDisk::default();
     let (node, host) = start(&disk, Ack::Durable);
     let client = host.connect();

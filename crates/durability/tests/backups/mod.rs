@@ -76,6 +76,24 @@ fn a_backup_is_a_state_of_the_time_in_which_it_was_made() {
     beside_programs();
 }
 
+/// A backup without the end of its log could not be restored.
+#[test]
+fn data_whose_log_was_removed_are_not_backed_up() {
+    let seed = seed("data_whose_log_was_removed");
+    let mut refused = 0;
+    for number in 0..PROGRAMS {
+        let (_, disk, _) = backed_up(Program::new(seed ^ number, Durability::EachGroup));
+        for name in disk.list().expect("no fault").iter().filter(|name| name.starts_with("log-")) {
+            disk.remove(name).expect("no fault");
+        }
+        let made = back_up(&disk, &archive(&SimulatedDisk::default()), &mut |_| ());
+        let is_noticed = matches!(&made, Err(DurabilityError::Missing { file, .. }) if file.contains("log-"));
+        refused += u32::from(is_noticed);
+    }
+    assert!(refused > 0, "tables and snapshots of {PROGRAMS} programs named nothing in their logs");
+    println!("{refused} of {PROGRAMS} programs");
+}
+
 #[test]
 fn a_restore_that_crashes_leaves_nothing_that_a_server_would_use() {
     let seed = seed("a_restore_that_crashes");
