@@ -17,6 +17,8 @@ mod recalls;
 mod section;
 mod settling;
 mod splits;
+#[cfg(test)]
+mod zeroed_region;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;

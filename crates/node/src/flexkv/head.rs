@@ -461,51 +461,35 @@ impl ShardHead {
 
 #[cfg(test)]
 mod tests {
-    use farsight_base::RegionId;
     use farsight_base::prng::SplitMix64;
     use farsight_layout::hash_index::{BUCKET_SLOTS, ObjectRef};
 
     use super::*;
+    use crate::flexkv::zeroed_region::ZeroedRegion;
 
     const OWNER: ComputeNode = ComputeNode(9);
     const CONNECTED: Connected = Connected { oldest: 9, newest: 9 };
     const OBJECT_LINES: usize = 1 << 10;
 
-    struct Memory(Vec<AtomicU64>);
-
-    impl Memory {
-        fn of_lines(lines: usize) -> Arc<Self> {
-            Arc::new(Self((0..lines * WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect()))
-        }
-    }
-
-    impl Region for Memory {
-        fn id(&self) -> RegionId {
-            RegionId(1)
-        }
-        fn words(&self) -> &[AtomicU64] {
-            &self.0
-        }
-        fn huge_page_bytes(&self) -> u64 {
-            0
-        }
-        fn collapse_to_huge_pages(&self, _: u64) -> u64 {
-            0
-        }
-    }
-
     /// A head that took the place of a lost one, whose slots name these objects.
     fn successor(named: &[ObjectMemory]) -> ShardHead {
         let least = IndexShape::new(1, 0).expect_err("no room").needed_lines;
-        let (index, shape) = (Memory::of_lines(least as usize), IndexShape::new(1, least).expect("room"));
+        let (index, shape) =
+            (Arc::new(ZeroedRegion::of_lines(least as usize)), IndexShape::new(1, least).expect("room"));
         let first = shape.unit_line(0) as usize * WORDS_PER_LINE;
         for (number, memory) in named.iter().enumerate() {
             let object = ObjectRef::new(b"a key", place_of(*memory));
             let at = number / BUCKET_SLOTS * WORDS_PER_LINE + 1 + number % BUCKET_SLOTS;
-            index.0[first + at].store(HashSlot::live(object).0, Ordering::Relaxed);
+            index.words()[first + at].store(HashSlot::live(object).0, Ordering::Relaxed);
         }
         let (name, splits) = (Arc::new(TableName::new("t")), Splits::new(shape, 1, 0));
-        let head = ShardHead::successor(name, index, (shape, splits), Memory::of_lines(OBJECT_LINES), false);
+        let head = ShardHead::successor(
+            name,
+            index,
+            (shape, splits),
+            Arc::new(ZeroedRegion::of_lines(OBJECT_LINES)),
+            false,
+        );
         head.settled(1);
         head
     }

@@ -267,36 +267,18 @@ impl Objects {
 mod tests {
     use std::sync::Arc;
 
-    use farsight_base::RegionId;
-    use farsight_base::sync::AtomicU64;
+    use farsight_base::LINE_BYTES;
     use farsight_blocks::BlockSpace;
-    use farsight_fabric::Region;
 
     use super::*;
+    use crate::flexkv::zeroed_region::ZeroedRegion;
 
     const A: ComputeNode = ComputeNode(1);
     const B: ComputeNode = ComputeNode(2);
     const BOTH: Connected = Connected { oldest: 1, newest: 2 };
 
-    struct Memory(Vec<AtomicU64>);
-
-    impl Region for Memory {
-        fn id(&self) -> RegionId {
-            RegionId(1)
-        }
-        fn words(&self) -> &[AtomicU64] {
-            &self.0
-        }
-        fn huge_page_bytes(&self) -> u64 {
-            0
-        }
-        fn collapse_to_huge_pages(&self, _: u64) -> u64 {
-            0
-        }
-    }
-
     fn objects(bytes: usize) -> Objects {
-        let memory = Memory((0..bytes / 8).map(|_| AtomicU64::new(0)).collect());
+        let memory = ZeroedRegion::of_lines(bytes / LINE_BYTES);
         Objects::new(Places::new(Arc::new(BlockSpace::new(Arc::new(memory), 0, u64::MAX))))
     }
 

@@ -279,10 +279,9 @@ impl Splits {
 
 #[cfg(test)]
 mod tests {
-    use farsight_base::RegionId;
-    use farsight_base::sync::AtomicU64;
 
     use super::*;
+    use crate::flexkv::zeroed_region::ZeroedRegion;
 
     const A: ComputeNode = ComputeNode(1);
     const B: ComputeNode = ComputeNode(2);
@@ -291,40 +290,29 @@ mod tests {
     /// Longer than a lease.
     const LATER: u64 = 1_000_000_000;
 
-    struct Memory(Vec<AtomicU64>);
-
-    impl Region for Memory {
-        fn id(&self) -> RegionId {
-            RegionId(1)
-        }
-        fn words(&self) -> &[AtomicU64] {
-            &self.0
-        }
-        fn huge_page_bytes(&self) -> u64 {
-            0
-        }
-        fn collapse_to_huge_pages(&self, _: u64) -> u64 {
-            0
-        }
-    }
-
     /// An index with room for so many units more than partitions.
-    fn index(more: usize) -> (Splits, Memory) {
+    fn index(more: usize) -> (Splits, ZeroedRegion) {
         let least = IndexShape::new(1, 0).expect_err("no room").needed_lines as usize;
         let lines = least + 3 * more;
-        let memory = Memory((0..lines * WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect());
+        let memory = ZeroedRegion::of_lines(lines);
         let shape = IndexShape::new(1, lines as u64).expect("room");
         (Splits::new(shape, 1, 0), memory)
     }
 
-    fn begin(splits: &mut Splits, memory: &Memory, who: ComputeNode, number: u32, at_ns: u64) -> SplitGrant {
+    fn begin(
+        splits: &mut Splits,
+        memory: &ZeroedRegion,
+        who: ComputeNode,
+        number: u32,
+        at_ns: u64,
+    ) -> SplitGrant {
         let granted = splits.begin(memory, (who, BOTH), (PARTITION, number), MonotonicNs(at_ns));
         granted.expect("memory").expect("a subtable")
     }
 
-    fn publish(splits: &Splits, memory: &Memory, number: usize, units: [u32; 2]) {
+    fn publish(splits: &Splits, memory: &ZeroedRegion, number: usize, units: [u32; 2]) {
         let first = splits.shape.directory_line(PARTITION) as usize * WORDS_PER_LINE;
-        memory.0[first + number].store(Halves(units).word(), Ordering::Relaxed);
+        memory.words()[first + number].store(Halves(units).word(), Ordering::Relaxed);
     }
 
     #[test]
