@@ -486,8 +486,10 @@ fn blocks_are_written_over_by_newer_ones_of_their_size_alone() {
         let value = vec![version as u8; bytes];
         let before = model.get(&key);
         let is_newer = before.is_none_or(|(before, _)| *before < version);
+        let slot = (rng.below(2) == 0).then(|| rng.below(20) as usize);
+        let write = |value| VersionedWrite { key, version, value, hint: LeafNumber::NONE, slot };
         if rng.below(20) == 0 {
-            fixture.tree.apply(&mut writer, key, version, None, LeafNumber::NONE).expect("a removal");
+            fixture.tree.apply(&mut writer, write(None)).expect("a removal");
             if is_newer {
                 model.remove(&key);
             }
@@ -495,17 +497,15 @@ fn blocks_are_written_over_by_newer_ones_of_their_size_alone() {
         }
         let lines = |value: &[u8]| block_lines(8, value.len());
         let has_place = before.is_some_and(|(_, before)| is_newer && lines(before) == lines(&value));
-        let hint = LeafNumber::NONE;
-        let write = VersionedWrite { key, version, value: Some(&value), hint };
         let live_bytes = fixture.tree.space().stats().live_bytes;
-        let is_over = fixture.tree.write_over(write).expect("a write");
+        let is_over = fixture.tree.write_over(write(Some(&value))).expect("a write");
         assert_eq!(is_over, has_place, "key {key}, version {version}");
         if is_over {
             over += 1;
             assert_eq!(fixture.tree.space().stats().live_bytes, live_bytes, "memory of key {key}");
         } else {
             let staged = BlockTree::stage(&mut writer, key, &value).expect("a block");
-            fixture.tree.apply(&mut writer, key, version, Some(staged), hint).expect("a write");
+            fixture.tree.apply(&mut writer, write(Some(&staged))).expect("a write");
         }
         if is_newer {
             model.insert(key, (version, value));

@@ -84,8 +84,8 @@ pub trait LeafFormat: Send + Sync {
     /// Looks `key` up without a latch and copies its value `into` place; its version.
     fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer<u64>;
 
-    /// Looks `key` up without a latch. Asks for the lines that its write touches next.
-    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<()>;
+    /// Looks `key` up without a latch; its slot. Asks for the lines that its write touches next.
+    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<usize>;
 
     /// Appends the leaf's pairs that `scan` wants, without a latch. `None` if the leaf changes or is no leaf,
     /// with `into` as it was.
@@ -140,6 +140,9 @@ pub trait LeafFormat: Send + Sync {
 pub trait LatchedLeaf {
     /// Looks `key` up.
     fn find(&self, key: u64) -> Place;
+
+    /// True if this slot has the pair of `key`.
+    fn is_at(&self, key: u64, slot: usize) -> bool;
 
     /// Fences and right sibling; `None` if the block holds no leaf.
     fn span(&self) -> Option<LeafSpan>;

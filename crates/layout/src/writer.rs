@@ -21,7 +21,7 @@ use farsight_base::words::{CopyMode, Widest, begin_write, copy_lines, end_write}
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
 
 use crate::simd::words_below_unchecked;
-use crate::value::{body_place, short_version_word, with_short_version};
+use crate::value::{body_place, short_version_of, short_version_word, with_short_version};
 use crate::{
     Fences, Geometry, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage,
     LeafSlot, NEXT_WORD, OWNER_WORD, PAIR_VERSION_BITS, PERMUTATION_WORD,
@@ -87,6 +87,30 @@ impl<'a> LeafWriter<'a> {
     pub fn value_lines(&self, slot: LeafSlot, lines: &mut [Line]) {
         let first = self.geometry.value_place(slot).line * WORDS_PER_LINE;
         copy_lines(&self.words[first..first + lines.len() * WORDS_PER_LINE], lines, CopyMode::Plain);
+    }
+
+    /// True if a slot is occupied by a pair of this key.
+    #[inline]
+    #[must_use]
+    pub fn is_at(&self, key: u64, slot: LeafSlot) -> bool {
+        // Relaxed: as in `spent`.
+        self.words[slot.key_word()].load(Ordering::Relaxed) == key
+            && self.stamp(slot.key_line()).occupancy() & slot.occupancy_bit() != 0
+    }
+
+    /// The version of the pair in an occupied slot.
+    #[inline]
+    #[must_use]
+    pub fn version(&self, slot: LeafSlot) -> u64 {
+        let place = self.geometry.value_place(slot);
+        let line = self.line(place.line);
+        // Relaxed: as in `spent`.
+        let word = |word: usize| line[word].load(Ordering::Relaxed);
+        if self.geometry.value_words() == 1 {
+            return short_version_of([short_version_word(place.index), 7].map(word), place.index);
+        }
+        // Its line is the value's first one: what is behind it has the value.
+        word(body_place(self.first_body_word(slot)).1)
     }
 
     /// Slots used in this incarnation, removed ones included.

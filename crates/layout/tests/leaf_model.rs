@@ -70,8 +70,16 @@ fn check_against(leaf: &Leaf, model: &BTreeMap<u64, (u64, Vec<u8>)>) {
         match (view.search(key), model.get(&key)) {
             (KeySearch::Hit { slot, incarnation }, Some(expected)) => {
                 assert_eq!(&leaf.value(slot, incarnation), expected, "key {key}");
+                let writer = leaf.writer();
+                assert_eq!(writer.version(slot), expected.0, "key {key}");
+                assert!(
+                    LeafSlot::all().all(|other| writer.is_at(key, other) == (other == slot)),
+                    "key {key}"
+                );
             }
-            (KeySearch::Absent, None) => {}
+            (KeySearch::Absent, None) => {
+                assert!(LeafSlot::all().all(|slot| !leaf.writer().is_at(key, slot)), "key {key}");
+            }
             (found, expected) => panic!("key {key}: {found:?}, expected {expected:?}"),
         }
     }

@@ -105,7 +105,7 @@ impl LeafFormat for BlockLeaf {
     }
 
     #[inline]
-    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<()> {
+    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<usize> {
         self.leaf.look(words, key)
     }
 
@@ -298,6 +298,11 @@ impl LatchedBlockLeaf<'_> {
 impl LatchedLeaf for LatchedBlockLeaf<'_> {
     fn find(&self, key: u64) -> Place {
         self.leaf.find(key)
+    }
+
+    #[inline]
+    fn is_at(&self, key: u64, slot: usize) -> bool {
+        self.leaf.is_at(key, slot)
     }
 
     fn is_past_deadline(&self, key: u64, slot: usize) -> bool {

@@ -10,16 +10,19 @@
 use farsight_base::words::prefetch;
 use farsight_base::{LINE_BYTES, LeafNumber};
 use farsight_blocks::BlockWriter;
+use farsight_index::{LatchedLeaf, Place};
 use farsight_layout::SHORT_VALUE_BYTES;
 use farsight_layout::value_block::{block_lines, write_draft};
-use farsight_protocol::WriteEntry;
+use farsight_protocol::{WriteEntry, WriteOutcome};
 
 use super::block_copy::KEY_BYTES;
 use super::block_draft::Draft;
 use super::block_leaf::reference_in;
 use super::block_tree::{BlockTree, BlockWriteError};
 use super::error::WriteError;
+use super::stats::Tally;
 use super::versioned::{Applied, VersionedWrite};
+use super::write_many::AccessPath;
 
 /// Lines of a block that are prefetched before it is written over. What is behind them comes by itself.
 const LINES_AHEAD: usize = 4;
@@ -48,20 +51,17 @@ impl BlockTree {
         writer.give_back(place.expect("the place that was taken for the draft"));
     }
 
-    /// Stores the staged pair under a version that was drawn; without one, removes the key. Nothing changes
-    /// if the key has that version or a greater one.
+    /// Stores the staged pair under its version, whose value is the reference; without one, removes the key.
+    /// Nothing changes if the key has that version or a greater one.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn apply(
-        &self,
-        writer: &mut BlockWriter,
-        key: u64,
-        version: u64,
-        staged: Option<StagedReference>,
-        hint: LeafNumber,
-    ) -> Result<Applied, WriteError> {
-        let applied = self.tree().apply(key, version, staged.as_ref().map(|bytes| &bytes[..]), hint);
+    ///
+    /// # Panics
+    /// If the value is no reference.
+    pub fn apply(&self, writer: &mut BlockWriter, write: VersionedWrite<'_>) -> Result<Applied, WriteError> {
+        let staged = write.value.map(|value| value.try_into().expect("the reference that was staged"));
+        let applied = self.tree().apply(write);
         if let Some(staged) = staged.filter(|_| !applied.as_ref().is_ok_and(|applied| applied.is_stored)) {
             Self::unstage(writer, staged);
         }
@@ -74,11 +74,15 @@ impl BlockTree {
     /// Nobody else may read or write the tree meanwhile: a reader would take the block for damaged.
     ///
     /// # Errors
-    /// [`WriteError`]; then the pair is lost.
+    /// [`WriteError`].
     pub fn write_over(&self, write: VersionedWrite<'_>) -> Result<bool, WriteError> {
-        let VersionedWrite { key, version, value: Some(value), hint } = write else { return Ok(false) };
+        let VersionedWrite { key, version, value: Some(value), hint, slot } = write else { return Ok(false) };
+        let mut tally = Tally::begin(LeafNumber::NONE);
+        let path = AccessPath { hint, slot, route: None };
+        let mut latched = self.tree().latch_counted(key, path, &mut tally)?;
+        let Place::Here(slot) = latched.place else { return Ok(false) };
         let mut reference = StagedReference::default();
-        let Ok(Some(before)) = self.tree().get_hinted(key, hint, &mut reference) else { return Ok(false) };
+        let before = latched.leaf.pair(slot, &mut reference);
         let place = self.tree().format().place_of(reference_in(&reference), before);
         let lines = block_lines(KEY_BYTES, value.len());
         let Some(place) = place.filter(|place| before < version && place.lines as usize == lines) else {
@@ -87,8 +91,10 @@ impl BlockTree {
         let words = self.space().words(place).expect("words of the place");
         // It is too long for any block.
         let Ok(()) = write_draft(words, &key.to_le_bytes(), value) else { return Ok(false) };
-        let stored = self.tree().apply(key, version, Some(&reference), hint)?;
-        debug_assert!(stored.is_stored, "nobody else writes key {key}");
+        latched.leaf.update(slot, version, &reference);
+        drop(latched);
+        tally.note(WriteOutcome::Replaced(version));
+        self.tree().flush(&mut tally);
         Ok(true)
     }
 

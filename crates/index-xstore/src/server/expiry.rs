@@ -88,7 +88,7 @@ impl<F: LeafFormat> XTree<F> {
     /// Removes the pair of this version if its deadline has passed. True if it did.
     fn end_pair(&self, key: u64, version: u64) -> Result<bool, WriteError> {
         let mut tally = Tally::begin(LeafNumber::NONE);
-        let access_path = AccessPath { hint: LeafNumber::NONE, route: None };
+        let access_path = AccessPath { hint: LeafNumber::NONE, slot: None, route: None };
         let latched = self.latch_counted(key, access_path, &mut tally)?;
         let Place::Here(slot) = latched.place else { return Ok(false) };
         if latched.leaf.version(slot) != version || !latched.leaf.is_past_deadline(key, slot) {

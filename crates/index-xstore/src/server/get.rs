@@ -12,8 +12,10 @@ use super::tree::XTree;
 /// What a look at a key's leaf tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sighting {
-    /// The key has a pair.
-    pub is_present: bool,
+    /// The key's leaf.
+    pub leaf: LeafNumber,
+    /// Where in it the key's pair is, if it has one.
+    pub slot: Option<usize>,
     /// The hint led to the key's leaf.
     pub is_hinted: bool,
 }
@@ -89,8 +91,8 @@ impl<F: LeafFormat> XTree<F> {
         Ok(())
     }
 
-    /// Whether `key` has a pair, found as by [`XTree::get_hinted`]. Prefetches the lines that its write
-    /// touches.
+    /// Where `key` has a pair, if it has one, found as by [`XTree::get_hinted`]. Prefetches the lines that
+    /// its write touches.
     ///
     /// # Errors
     /// [`Contended`].
@@ -98,7 +100,7 @@ impl<F: LeafFormat> XTree<F> {
     pub fn look_hinted(&self, key: u64, hint: LeafNumber) -> Result<Sighting, Contended> {
         let hinted = self.leaf_hinted(key, hint);
         let (leaf, found) = self.ask(key, hinted, |words| self.format.look(words, key))?;
-        Ok(Sighting { is_present: found.is_some(), is_hinted: hinted == Some(leaf) })
+        Ok(Sighting { leaf, slot: found, is_hinted: hinted == Some(leaf) })
     }
 
     /// The hinted leaf, if it may be that of `key`.

@@ -10,6 +10,7 @@ use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited}
 
 use super::descend::DescentEnd;
 use super::tree::{LATCH_ATTEMPTS, XTree};
+use super::write_many::AccessPath;
 #[cfg(injected)]
 use crate::injected;
 
@@ -29,28 +30,28 @@ pub(super) struct LatchedPlace<'t, F: LeafFormat + 't> {
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Latches the leaf of `key`: the hinted one if it is, else the last one written, else that of `route`,
-    /// else by a descent. `route` stays with the leaf in any case: a split wants the parent.
+    /// Latches the leaf of `key`: the hinted one if it is, else the last one written, else that of the route,
+    /// else by a descent. The route stays with the leaf in any case: a split wants the parent.
     #[inline(always)]
     pub(super) fn latch(
         &self,
         key: u64,
-        hint: LeafNumber,
+        path: AccessPath,
         last_leaf: LeafNumber,
-        route: Option<DescentEnd>,
     ) -> Result<LatchedPlace<'_, F>, Contended> {
-        if let Some(latched) = self.latch_guessed(key, hint, route, true) {
+        if let Some(latched) = self.latch_guessed(key, path, true) {
             return Ok(latched);
         }
         // Ascending keys fill a leaf, split it and go on in its right half: where a descent from before the
         // split does not lead.
         if self.hinted_block(last_leaf).is_some_and(|words| self.format.may_hold(words, key))
-            && let Some(latched) = self.latch_guessed(key, last_leaf, route, false)
+            && let Some(latched) =
+                self.latch_guessed(key, AccessPath { hint: last_leaf, slot: None, ..path }, false)
         {
             return Ok(latched);
         }
         let mut backoff = Backoff::new();
-        let mut next_route = route;
+        let mut next_route = path.route;
         loop {
             let route = match next_route.take() {
                 Some(route) => route,
@@ -67,13 +68,8 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline(always)]
-    fn latch_guessed(
-        &self,
-        key: u64,
-        number: LeafNumber,
-        route: Option<DescentEnd>,
-        is_hinted: bool,
-    ) -> Option<LatchedPlace<'_, F>> {
+    fn latch_guessed(&self, key: u64, path: AccessPath, is_hinted: bool) -> Option<LatchedPlace<'_, F>> {
+        let AccessPath { hint: number, slot, route } = path;
         let leaf = self.format.latch(self.hinted_block(number)?, LATCH_ATTEMPTS)?;
         // A leaf of an unfinished bulk load is complete and not in the tree. The load was counted before it
         // filled any leaf, and the leaf's latch hands that on. Acquire: without a load its leaves are cleared
@@ -81,7 +77,9 @@ impl<F: LeafFormat> XTree<F> {
         if self.loads.load(Ordering::Acquire) > 0 {
             return None;
         }
-        let place = leaf.find(key);
+        // A pair that is there says as much as fences do: the leaf is its key's.
+        let seen = slot.filter(|slot| leaf.is_at(key, *slot));
+        let place = seen.map_or_else(|| leaf.find(key), Place::Here);
         #[cfg(injected)]
         let place = if matches!(place, Place::Right(_)) && injected::HINT_TRUSTED.is_injected() {
             Place::Vacant

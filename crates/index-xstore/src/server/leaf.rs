@@ -5,7 +5,7 @@
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
-use farsight_base::{LINE_BYTES, LeafNumber, Line, Stamp, WORDS_PER_LINE};
+use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 use farsight_index::{
     Direction, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room, ScanRequest, wanted_pairs,
 };
@@ -155,10 +155,10 @@ impl LeafFormat for XStoreLeaf {
     }
 
     #[inline]
-    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<()> {
+    fn look(&self, words: &[AtomicU64], key: u64) -> LeafAnswer<usize> {
         let answer = search(words, key, |slot, _| {
             self.prefetch_slot(words, slot);
-            LeafAnswer::Found(())
+            LeafAnswer::Found(slot.number())
         });
         if answer == LeafAnswer::Absent {
             let _ = self.prefetch_insert(words);
@@ -370,6 +370,11 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         }
     }
 
+    #[inline]
+    fn is_at(&self, key: u64, slot: usize) -> bool {
+        LeafSlot::new(slot).is_some_and(|slot| self.writer.is_at(key, slot))
+    }
+
     fn span(&self) -> Option<LeafSpan> {
         let lines = self.writer.key_lines();
         let view = KeyLines(&lines);
@@ -383,11 +388,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
 
     #[inline]
     fn version(&self, slot: usize) -> u64 {
-        let value_bytes = self.geometry.value_bytes();
-        if value_bytes <= LINE_BYTES {
-            return self.pair(slot, &mut [0; LINE_BYTES][..value_bytes]);
-        }
-        self.pair(slot, &mut [0; VALUE_BYTES_MAX][..value_bytes])
+        self.writer.version(Self::slot(slot))
     }
 
     fn pair(&self, slot: usize, into: &mut [u8]) -> u64 {

@@ -23,6 +23,8 @@ pub struct VersionedWrite<'v> {
     pub value: Option<&'v [u8]>,
     /// Where the key may be.
     pub hint: LeafNumber,
+    /// Where in that leaf it was seen, if it was: a hint, too.
+    pub slot: Option<usize>,
 }
 
 /// What became of a write whose version was drawn before.
@@ -50,21 +52,15 @@ impl<F: LeafFormat> XTree<F> {
         self.versions_taken.load(Ordering::Relaxed)
     }
 
-    /// Stores a pair of this version; without a value, removes the key. Nothing changes if the key has that
+    /// Stores a pair of its version; without a value, removes the key. Nothing changes if the key has that
     /// version or a greater one.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn apply(
-        &self,
-        key: u64,
-        version: u64,
-        value: Option<&[u8]>,
-        hint: LeafNumber,
-    ) -> Result<Applied, WriteError> {
+    pub fn apply(&self, write: VersionedWrite<'_>) -> Result<Applied, WriteError> {
         // Relaxed: a guess.
         let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
-        let applied = self.apply_counted(VersionedWrite { key, version, value, hint }, &mut tally);
+        let applied = self.apply_counted(write, &mut tally);
         self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
         self.flush(&mut tally);
         applied
@@ -94,11 +90,11 @@ impl<F: LeafFormat> XTree<F> {
 
     #[inline(always)]
     fn apply_counted(&self, write: VersionedWrite<'_>, tally: &mut Tally) -> Result<Applied, WriteError> {
-        let VersionedWrite { key, version, value, hint } = write;
+        let VersionedWrite { key, version, value, hint, slot } = write;
         if let Some(value) = value {
             self.check_value(key, value)?;
         }
-        let mut latched = self.latch_counted(key, AccessPath { hint, route: None }, tally)?;
+        let mut latched = self.latch_counted(key, AccessPath { hint, slot, route: None }, tally)?;
         let is_hinted = latched.is_hinted;
         let is_stored = match (latched.place, value) {
             (Place::Here(slot), _) if latched.leaf.version(slot) >= version => false,
@@ -132,7 +128,7 @@ impl<F: LeafFormat> XTree<F> {
         self.check_value(key, value)?;
         // Relaxed: a guess.
         let mut tally = Tally::begin(LeafNumber(self.last_leaf.load(Ordering::Relaxed)));
-        let path = AccessPath { hint: LeafNumber::NONE, route: None };
+        let path = AccessPath { hint: LeafNumber::NONE, slot: None, route: None };
         let mut latched = self.latch_counted(key, path, &mut tally)?;
         let is_there = match latched.place {
             Place::Here(slot) if latched.leaf.version(slot) == version => {

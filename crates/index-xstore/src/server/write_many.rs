@@ -64,7 +64,7 @@ impl<F: LeafFormat> XTree<F> {
         entry: WriteEntry<'_>,
     ) -> Result<WriteOutcome, WriteError> {
         let mut tally = Tally::begin(LeafNumber::NONE);
-        let access_path = AccessPath { hint: entry.hint, route: None };
+        let access_path = AccessPath { hint: entry.hint, slot: None, route: None };
         let outcome = self.write(operation, entry, access_path, &mut tally);
         self.flush(&mut tally);
         outcome
@@ -91,7 +91,7 @@ impl<F: LeafFormat> XTree<F> {
         batch: &[WriteEntry<'_>],
         last_leaf: LeafNumber,
     ) -> [AccessPath; BATCH_MAX] {
-        let mut access_paths = [AccessPath { hint: LeafNumber::NONE, route: None }; BATCH_MAX];
+        let mut access_paths = [AccessPath { hint: LeafNumber::NONE, slot: None, route: None }; BATCH_MAX];
         for entry in batch {
             if let Some(words) = self.hinted_block(entry.hint) {
                 self.format.prefetch_keys(words);
@@ -196,7 +196,7 @@ impl<F: LeafFormat> XTree<F> {
         access_path: AccessPath,
         tally: &mut Tally,
     ) -> Result<LatchedPlace<'_, F>, WriteError> {
-        let latched = self.latch(key, access_path.hint, tally.last_leaf, access_path.route)?;
+        let latched = self.latch(key, access_path, tally.last_leaf)?;
         tally.last_leaf = latched.number;
         tally.hint_hits += u64::from(latched.is_hinted);
         tally.descents += u64::from(!latched.is_hinted);
@@ -229,6 +229,8 @@ impl<F: LeafFormat> XTree<F> {
 pub(super) struct AccessPath {
     /// The client's hint, unless it is wrong at a glance.
     pub(super) hint: LeafNumber,
+    /// Where in the hinted leaf the key was seen, if it was.
+    pub(super) slot: Option<usize>,
     /// A descent for the key: for want of a hint, or because a split will want the parent.
     pub(super) route: Option<DescentEnd>,
 }

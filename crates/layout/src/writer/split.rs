@@ -43,19 +43,6 @@ impl LeafWriter<'_> {
         (pairs, count)
     }
 
-    /// The version of an occupied slot's pair.
-    fn version(&self, slot: LeafSlot) -> u64 {
-        let place = self.geometry.value_place(slot);
-        let line = self.line(place.line);
-        // Relaxed: the latch's holder is the only writer.
-        let word = |word: usize| line[word].load(Ordering::Relaxed);
-        if self.geometry.value_words() > 1 {
-            return word(body_place(self.first_body_word(slot)).1);
-        }
-        let low = word(5 + place.index / 2) >> (32 * (place.index % 2)) & 0xffff_ffff;
-        low | (word(7) >> (16 * place.index) & 0xffff) << 32
-    }
-
     /// The first half of a split: this block without a leaf becomes the leaf from `separator` on, with these
     /// pairs of `left`.
     pub fn receive(&mut self, left: &LeafWriter<'_>, pairs: &[SortedPair], separator: u64) {

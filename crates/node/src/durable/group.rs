@@ -159,6 +159,8 @@ struct Write<'a> {
     staged: Option<StagedReference>,
     /// Where its outcome will stand, if it is not written at once.
     outcome: Option<u32>,
+    /// Where in the hinted leaf its key was seen, if it was.
+    slot: Option<usize>,
 }
 
 /// Bytes of a frame from which on a group takes no more, or only a little.
@@ -190,8 +192,8 @@ impl<'a> Write<'a> {
     ) -> Self {
         let operand = Operand::of_one_size(operation, entry.value);
         let (old_bytes_max, has_deadlines) = (usize::MAX, false);
-        let (staged, outcome) = (None, None);
-        Self { id, table, operation, entry, operand, old_bytes_max, has_deadlines, staged, outcome }
+        let (staged, outcome, slot) = (None, None, None);
+        Self { id, table, operation, entry, operand, old_bytes_max, has_deadlines, staged, outcome, slot }
     }
 }
 
@@ -326,6 +328,7 @@ impl Group {
                         has_deadlines,
                         staged,
                         outcome,
+                        slot: None,
                     };
                     self.decide_one(before, write)
                 }
@@ -376,6 +379,7 @@ impl Group {
             has_deadlines: table.now_ms().is_some(),
             staged: Some(staged),
             outcome: Some(self.next_outcome()),
+            slot: None,
         };
         let decided = self.decide_one(before, write);
         clear_kept(&mut value);
@@ -539,7 +543,8 @@ impl Group {
         value: Option<&[u8]>,
         was_present: bool,
     ) -> Result<(), ServerError> {
-        let Write { id, entry: WriteEntry { key, hint, .. }, staged, outcome, .. } = write;
+        let Write { id, entry: WriteEntry { key, hint, .. }, staged, outcome, slot, .. } = write;
+        let slot = slot.and_then(|slot| u8::try_from(slot).ok());
         let kind = if value.is_some() { RecordKind::Pair } else { RecordKind::Removal };
         let place = self
             .frame
@@ -547,7 +552,8 @@ impl Group {
             .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, error.to_string()))?;
         // A frame says its length in 32 bits.
         let value = value.map(|_| place.start as u32..place.end as u32);
-        self.changes.push(Change { table: id, key, version, value, staged, hint, outcome }, was_present);
+        self.changes
+            .push(Change { table: id, key, version, value, staged, hint, slot, outcome }, was_present);
         Ok(())
     }
 
@@ -609,7 +615,8 @@ impl Group {
         let writes = changes.iter().map(|change| {
             let value = change.value_place().map(|place| frame.bytes_at(place));
             let value = change.staged.as_ref().map(|reference| &reference[..]).or(value);
-            VersionedWrite { key: change.key, version: change.version, value, hint: change.hint }
+            let slot = change.slot.map(usize::from);
+            VersionedWrite { key: change.key, version: change.version, value, hint: change.hint, slot }
         });
         let mut answered = changes.iter();
         logged.apply(&writes.collect::<Vec<_>>(), &mut |is_hint_right| {

@@ -216,15 +216,15 @@ fn apply_sought<'b>(
     let mut writes = Vec::with_capacity(AHEAD);
     for (record, entry) in sought.records.iter().zip(&sought.entries) {
         let (WriteEntry { key, hint, .. }, RecoveredRecord { version, value, .. }) = (*entry, *record);
-        if logged.write_over(VersionedWrite { key, version, value, hint })? {
+        let write = VersionedWrite { key, version, value, hint, slot: None };
+        if logged.write_over(write)? {
             continue;
         }
         match value.map_or(Ok(None), |value| logged.stage(key, value)) {
-            Ok(None) => writes.push(VersionedWrite { key, version, value, hint }),
+            Ok(None) => writes.push(write),
             // At once: that gives back the block before, and there may be no memory for many more.
             Ok(Some(staged)) => {
-                let value = Some(&staged[..]);
-                logged.apply(&[VersionedWrite { key, version, value, hint }], &mut |_| {})?;
+                logged.apply(&[VersionedWrite { value: Some(&staged[..]), ..write }], &mut |_| {})?;
             }
             Err(_) => late.push(*record),
         }
@@ -245,7 +245,7 @@ fn apply_late(logged: &dyn LoggedTable, mut late: Vec<RecoveredRecord<'_>>) -> R
             match record.value.map_or(Ok(None), |value| logged.stage(key, value)) {
                 Ok(staged) => {
                     let value = staged.as_ref().map(|staged| &staged[..]);
-                    let write = VersionedWrite { key, version, value, hint: LeafNumber::NONE };
+                    let write = VersionedWrite { key, version, value, hint: LeafNumber::NONE, slot: None };
                     logged.apply(&[write], &mut |_| {})?;
                 }
                 Err(error) => {

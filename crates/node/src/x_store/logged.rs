@@ -188,9 +188,8 @@ impl LoggedTable for BlockPart {
     fn apply(&self, writes: &[VersionedWrite<'_>], done: &mut dyn FnMut(bool)) -> Result<(), ServerError> {
         self.tree.tree().prefetch_keys(writes.iter().map(|write| write.hint));
         let applied = self.with_writer(|writer| {
-            writes.iter().try_for_each(|VersionedWrite { key, version, value, hint }| {
-                let staged = value.map(|value| value.try_into().expect("the reference that was staged"));
-                done(self.tree.apply(writer, *key, *version, staged, *hint)?.is_hinted);
+            writes.iter().try_for_each(|write| {
+                done(self.tree.apply(writer, *write)?.is_hinted);
                 Ok(())
             })
         });

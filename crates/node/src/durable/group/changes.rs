@@ -23,6 +23,8 @@ pub(super) struct Change {
     /// What is stored in the value's place, in a table of blocks.
     pub(super) staged: Option<StagedReference>,
     pub(super) hint: LeafNumber,
+    /// Where in the hinted leaf its key was seen, if it was.
+    pub(super) slot: Option<u8>,
     /// Where its outcome stands in `outcomes`, if that is not written already.
     pub(super) outcome: Option<u32>,
 }
@@ -100,7 +102,8 @@ mod tests {
 
     fn change(key: u64, version: u64, is_pair: bool) -> Change {
         let value = is_pair.then_some(0..8);
-        Change { table: TABLE, key, version, value, staged: None, hint: LeafNumber::NONE, outcome: None }
+        let (hint, slot, outcome) = (LeafNumber::NONE, None, None);
+        Change { table: TABLE, key, version, value, staged: None, hint, slot, outcome }
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! there is not looked for. Its outcome is known when it is decided, so it is written into the reply then.
 
 use farsight_base::LeafNumber;
-use farsight_protocol::{SentOutcome, ServerError, TableId, WriteEntries, WriteOperation, WriteOutcome};
+use farsight_index_xstore::server::Sighting;
+use farsight_protocol::{
+    SentOutcome, ServerError, TableId, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+};
 
 use super::{AHEAD, AnswerShape, Group, Undone, Write};
 use crate::LateReply;
@@ -57,9 +60,11 @@ impl Group {
     ) -> SentOutcome {
         let hint = write.entry.hint;
         let (outcome, is_hinted) = match write.table.look(write.entry.key, hint) {
-            Ok(sighting) => {
-                let is_present = self.is_present(before, write, sighting.is_present);
-                (self.write_plain(before, write, version, is_present), sighting.is_hinted)
+            Ok(Sighting { leaf, slot, is_hinted }) => {
+                let is_present = self.is_present(before, write, slot.is_some());
+                // When it is applied, its client knows already whether its own hint was right.
+                let write = Write { entry: WriteEntry { hint: leaf, ..write.entry }, slot, ..write };
+                (self.write_plain(before, write, version, is_present), is_hinted)
             }
             // Nobody knows about the hint.
             Err(error) => (Err(error.into()), true),
