@@ -25,6 +25,15 @@ pub struct RecordBatch {
     parts: Vec<Arc<Vec<u8>>>,
     /// Bytes of all parts.
     bytes: usize,
+    /// It has one record of each key at most.
+    is_distinct: bool,
+}
+
+/// Records of one table in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordRun<'b> {
+    heads: &'b [Head],
+    batch: &'b RecordBatch,
 }
 
 /// Room in which batches are sorted, one after the other.
@@ -82,16 +91,24 @@ pub struct RecoveredRecord<'b> {
 impl RecordBatch {
     /// The records.
     pub fn iter(&self) -> impl Iterator<Item = RecoveredRecord<'_>> {
-        self.heads.iter().map(|head| {
-            let bytes = &self.parts[usize::from(head.part)];
-            let value_begin = head.begin as usize + usize::from(head.key_bytes);
-            let value = || &bytes[value_begin..value_begin + head.value_bytes as usize];
-            // A key that is whole in its head is read there, for the bytes may be far from those before.
-            let is_whole = usize::from(head.key_bytes) == head.key.len();
-            let key = if is_whole { &head.key } else { &bytes[head.begin as usize..value_begin] };
-            let value = (head.kind == RecordKind::Pair).then(value);
-            RecoveredRecord { table: head.table, version: head.version, key, value }
-        })
+        self.heads.iter().map(|head| self.record(head))
+    }
+
+    /// The records, by tables.
+    pub fn runs(&self) -> impl Iterator<Item = RecordRun<'_>> {
+        let runs = self.heads.chunk_by(|one, next| one.table == next.table);
+        runs.map(|heads| RecordRun { heads, batch: self })
+    }
+
+    fn record<'b>(&'b self, head: &'b Head) -> RecoveredRecord<'b> {
+        let bytes = &self.parts[usize::from(head.part)];
+        let value_begin = head.begin as usize + usize::from(head.key_bytes);
+        let value = || &bytes[value_begin..value_begin + head.value_bytes as usize];
+        // A key that is whole in its head is read there, for the bytes may be far from those before.
+        let is_whole = usize::from(head.key_bytes) == head.key.len();
+        let key = if is_whole { &head.key } else { &bytes[head.begin as usize..value_begin] };
+        let value = (head.kind == RecordKind::Pair).then(value);
+        RecoveredRecord { table: head.table, version: head.version, key, value }
     }
 
     /// Appends a record of a frame that was parsed in these bytes: the value stands behind its key.
@@ -108,6 +125,7 @@ impl RecordBatch {
         let (Ok(key_bytes), Ok(value_bytes)) = lengths else { panic!("lengths of a block: {lengths:?}") };
         let key = key_word(key).to_le_bytes();
         self.heads.push(Head { key, version, table, begin, value_bytes, key_bytes, part, kind });
+        self.is_distinct = false;
     }
 
     /// True if it takes no record more of these bytes, where a batch has `bytes_max` at most: half of them
@@ -138,6 +156,7 @@ impl RecordBatch {
             return;
         }
         self.sort(room);
+        self.is_distinct = true;
         let (heads, moved) = (&mut self.heads, &mut room.moved);
         heads.dedup_by(|next, kept| {
             let is_same = next.place() == kept.place();
@@ -191,6 +210,28 @@ impl RecordBatch {
             begin = end;
         }
         std::mem::swap(heads, moved);
+    }
+}
+
+impl<'b> RecordRun<'b> {
+    /// The table's number.
+    #[must_use]
+    pub fn table(self) -> u32 {
+        self.heads[0].table
+    }
+
+    /// The records, in their order.
+    pub fn iter(self) -> impl Iterator<Item = RecoveredRecord<'b>> {
+        self.heads.iter().map(|head| self.batch.record(head))
+    }
+
+    /// The same in up to so many pieces, each of `records_min` at least, unless there are fewer. No two
+    /// have a key in common. So there is one if some key may have several records.
+    pub fn split(self, pieces_max: usize, records_min: usize) -> impl Iterator<Item = Self> {
+        let pieces_max = if self.batch.is_distinct { pieces_max } else { 1 };
+        let pieces = (self.heads.len() / records_min.max(1)).clamp(1, pieces_max.max(1));
+        let begin = move |piece: usize| piece * self.heads.len() / pieces;
+        (0..pieces).map(move |piece| Self { heads: &self.heads[begin(piece)..begin(piece + 1)], ..self })
     }
 }
 
@@ -268,7 +309,25 @@ mod tests {
             let expected: Vec<Told> =
                 of_kind(false).chain(of_kind(true)).map(|record| (*record).clone()).collect();
             assert_eq!(told(&batch), expected, "of {records:?}");
+            check_runs(&batch, &mut random);
         }
+    }
+
+    /// Runs have all records in their order, and so have the pieces of each.
+    fn check_runs(batch: &RecordBatch, random: &mut SplitMix64) {
+        let (pieces_max, records_min) = (1 + random.below(5) as usize, random.below(30) as usize);
+        let mut in_pieces = Vec::new();
+        for run in batch.runs() {
+            let pieces: Vec<_> = run.split(pieces_max, records_min).collect();
+            assert!((1..=pieces_max).contains(&pieces.len()), "{} pieces", pieces.len());
+            for piece in &pieces {
+                let count = piece.iter().count();
+                assert!(count > 0 && (count >= records_min || pieces.len() == 1), "{count} records");
+                assert!(piece.iter().all(|record| record.table == run.table()));
+                in_pieces.extend(piece.iter());
+            }
+        }
+        assert!(in_pieces.into_iter().eq(batch.iter()));
     }
 
     #[test]
@@ -282,5 +341,6 @@ mod tests {
         let mut left_alone = batch(&short);
         left_alone.keep_newest(&mut SortRoom::default());
         assert_eq!(told(&left_alone), short);
+        assert_eq!(left_alone.runs().flat_map(|run| run.split(3, 1)).count(), 1, "some key may be twice");
     }
 }

@@ -41,7 +41,7 @@ mod unsynced;
 
 pub use archive::{Archive, DirectoryArchive, Pieces};
 pub use backup::{Backup, back_up};
-pub use batch::{RecordBatch, RecoveredRecord};
+pub use batch::{RecordBatch, RecordRun, RecoveredRecord};
 pub use catalogue::{
     CATALOGUE_MAGIC, Catalogue, CatalogueTable, DirectoryLife, Membership, PoolNode, SnapshotPiece,
 };

@@ -65,7 +65,7 @@ pub trait LoggedTable: Send + Sync {
     }
 
     /// Applies a write in the memory that the value before has outside its leaf. False, and nothing changes,
-    /// if it has none or another size, or is not older. Nobody else may use the table meanwhile.
+    /// if it has none or another size, or is not older. Nobody else may use the pair meanwhile.
     ///
     /// # Errors
     /// [`ServerError`]; then the pair is lost.
@@ -113,6 +113,9 @@ pub trait LoggedTable: Send + Sync {
     /// # Errors
     /// [`ServerError`] of the first that fails. Those behind it are not applied.
     fn apply(&self, writes: &[VersionedWrite<'_>], done: &mut dyn FnMut(bool)) -> Result<(), ServerError>;
+
+    /// Gives back memory for values that writers have at hand.
+    fn release_at_hand(&self) {}
 
     /// Takes keys and versions of pairs whose values readers have found damaged since it was asked last.
     fn take_damaged(&self) -> Vec<(u64, u64)> {

@@ -138,7 +138,10 @@ fn rounds_and_crashes() {
             pairs.chunks(10).for_each(|pairs| write(&mut node, &table, WriteOperation::Remove, pairs));
             model.retain(|key, _| !keys.contains(key));
         } else {
-            put(&mut node, &table, keys.iter().copied(), round);
+            // Some take the place of the value before, and some need memory of another size.
+            let value = |key: u64| vec![round; 1 + (key % 3 * u64::from(round) % 290) as usize];
+            let pairs: Vec<_> = keys.iter().map(|key| (*key, value(*key))).collect();
+            pairs.chunks(10).for_each(|pairs| write(&mut node, &table, WriteOperation::Put, pairs));
             model.extend(keys.iter().map(|key| (*key, round)));
         }
         if random.below(2) == 0 {
@@ -147,6 +150,7 @@ fn rounds_and_crashes() {
         if random.below(4) == 0 {
             let before: Vec<_> = (0..1_000).map(|key| node.stored(&table, key)).collect();
             disk = disk.crash(random.next_u64());
+            disk.set_readers(1 + random.below(4) as usize);
             node = SteppedNode::start(&options(&disk));
             let after: Vec<_> = (0..1_000).map(|key| node.stored(&table, key)).collect();
             assert!(after == before, "versions and values after a restart in round {round}");

@@ -71,7 +71,7 @@ impl BlockTree {
     /// Stores a pair in the memory of the block that it replaces. So it does if the key has an older version,
     /// whose block has as many lines as the new one. False otherwise, and nothing changes.
     ///
-    /// Nobody else may read or write the tree meanwhile: a reader would take the block for damaged.
+    /// Nobody else may read or write the pair meanwhile: a reader would take the block for damaged.
     ///
     /// # Errors
     /// [`WriteError`].

@@ -1,13 +1,15 @@
 //! What a node finds in its directory of data at its start.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use farsight_base::report::report;
 use farsight_base::words::prefetch;
 use farsight_base::{LINE_BYTES, LeafNumber};
 use farsight_durability::{
-    CatalogueTable, DurabilityError, Log, NoteBatch, RecordBatch, Recovered, RecoveredRecord, Recovering,
-    recover,
+    CatalogueTable, DurabilityError, Log, NoteBatch, RecordBatch, RecordRun, Recovered, RecoveredRecord,
+    Recovering, recover,
 };
 use farsight_index_xstore::server::VersionedWrite;
 use farsight_protocol::{Ack, ErrorCode, ServerError, TableId, TableLayout, WriteEntry};
@@ -28,6 +30,8 @@ const BATCH_BYTES_MAX: u64 = if cfg!(debug_assertions) { 4 << 10 } else { 256 <<
 const PART_OF_A_BATCH: u64 = 4;
 /// Records whose keys are looked for together, while as many are applied.
 const AHEAD: usize = 64;
+/// Records that are worth a thread. Tests have few, and want several threads.
+const RECORDS_A_THREAD_MIN: usize = if cfg!(debug_assertions) { 16 } else { 1 << 12 };
 /// Lines of a value that are brought near before it is applied.
 const LINES_AHEAD: usize = 4;
 
@@ -44,7 +48,8 @@ impl NodeState {
         if durable.ack == Ack::Memory && !may_have_lost {
             store.change(|catalogue| catalogue.acknowledges_early = true)?;
         }
-        let mut tables = RecoveredTables { state: self, current: None };
+        let threads = store.disk().readers();
+        let mut tables = RecoveredTables { state: self, current: None, threads };
         let Recovered { end, records, version_max } = recover(&store, self.batch_bytes_max(), &mut tables)?;
         let mut pairs = 0;
         for table in self.tables.all() {
@@ -97,6 +102,8 @@ struct RecoveredTables<'s> {
     state: &'s NodeState,
     /// The table announced last, and the load of its snapshot.
     current: Option<(Arc<Table>, Box<dyn VersionedLoad>)>,
+    /// Threads that apply records at once.
+    threads: usize,
 }
 
 impl Recovering for RecoveredTables<'_> {
@@ -139,12 +146,10 @@ impl Recovering for RecoveredTables<'_> {
     }
 
     fn records(&mut self, batch: &RecordBatch) -> Result<(), DurabilityError> {
-        let mut records = batch.iter().peekable();
-        while let Some(number) = records.peek().map(|record| record.table) {
-            let of_table = std::iter::from_fn(|| records.next_if(|record| record.table == number));
-            self.apply(number, of_table).map_err(|error| refused(&format!("number {number}"), &error))?;
-        }
-        Ok(())
+        batch.runs().try_for_each(|run| {
+            let applied = self.apply(run);
+            applied.map_err(|error| refused(&format!("number {}", run.table()), &error))
+        })
     }
 
     fn notes(&mut self, batch: &NoteBatch) {
@@ -163,41 +168,76 @@ impl Sought<'_> {
 }
 
 impl RecoveredTables<'_> {
-    /// Applies records of one table. Meanwhile the memory of those that come next is on its way: first that
-    /// of their leaves, then that of the blocks which those name.
-    fn apply<'b>(
-        &self,
-        number: u32,
-        mut records: impl Iterator<Item = RecoveredRecord<'b>>,
-    ) -> Result<(), ServerError> {
-        let table = self.state.tables.get(TableId(number))?;
+    /// Applies records of one table: with several threads, unless they are few.
+    fn apply(&self, run: RecordRun<'_>) -> Result<(), ServerError> {
+        let (state, number) = (self.state, run.table());
+        let table = state.tables.get(TableId(number))?;
         let logged = table.hosted().logged().ok_or_else(|| super::no_log("another engine"))?;
-        let (mut keys, mut hints) = (Vec::new(), Vec::new());
-        let [mut sought, mut near, mut next] = [const { Sought::NONE }; 3];
-        let mut late = Vec::new();
-        loop {
-            next.records.clear();
-            next.records.extend(records.by_ref().take(AHEAD));
-            keys.clear();
-            keys.extend(next.records.iter().map(|record| key_of(record.key)));
-            logged.leaves_of_run(&keys, &mut hints);
-            next.entries.clear();
-            let places = keys.iter().zip(&hints);
-            next.entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
-            logged.prefetch(&next.entries);
-            next.records.iter().filter_map(|record| record.value).for_each(prefetch_begin);
-            if let Some(durable) = &self.state.durable {
-                durable.touched.mark(number, keys.iter().copied());
+        let mut pieces = run.split(self.threads, RECORDS_A_THREAD_MIN);
+        let own = pieces.next();
+        let late = thread::scope(|scope| {
+            let begin = |piece| {
+                let thread = thread::Builder::new().name("recovery fills".into());
+                let begun = thread.spawn_scoped(scope, move || apply_piece(state, logged, piece));
+                (piece, begun)
+            };
+            let begun: Vec<_> = pieces.map(begin).collect();
+            let mut late = own.map_or(Ok(Vec::new()), |piece| apply_piece(state, logged, piece));
+            for (piece, begun) in begun {
+                let applied = match begun {
+                    Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                    // Where the system has no thread for it, this one does it.
+                    Err(_) => apply_piece(state, logged, piece),
+                };
+                late = late.and_then(|mut late| {
+                    late.extend(applied?);
+                    Ok(late)
+                });
             }
-            logged.prefetch_replaced(&near.entries);
-            apply_sought(logged, &sought, &mut late)?;
-            if next.records.is_empty() && near.records.is_empty() {
-                return apply_late(logged, late);
-            }
-            // The oldest becomes the next one's room.
-            std::mem::swap(&mut sought, &mut near);
-            std::mem::swap(&mut near, &mut next);
+            late
+        })?;
+        if !late.is_empty() {
+            // Each thread has had some memory at hand.
+            logged.release_at_hand();
         }
+        apply_late(logged, late)
+    }
+}
+
+/// Applies some records of one table, and returns those whose values have no memory now. Meanwhile the
+/// memory of those that come next is on its way: first that of their leaves, then that of the blocks which
+/// those name.
+fn apply_piece<'b>(
+    state: &NodeState,
+    logged: &dyn LoggedTable,
+    piece: RecordRun<'b>,
+) -> Result<Vec<RecoveredRecord<'b>>, ServerError> {
+    let mut records = piece.iter();
+    let (mut keys, mut hints) = (Vec::new(), Vec::new());
+    let [mut sought, mut near, mut next] = [const { Sought::NONE }; 3];
+    let mut late = Vec::new();
+    loop {
+        next.records.clear();
+        next.records.extend(records.by_ref().take(AHEAD));
+        keys.clear();
+        keys.extend(next.records.iter().map(|record| key_of(record.key)));
+        logged.leaves_of_run(&keys, &mut hints);
+        next.entries.clear();
+        let places = keys.iter().zip(&hints);
+        next.entries.extend(places.map(|(key, hint)| WriteEntry { key: *key, hint: *hint, value: &[] }));
+        logged.prefetch(&next.entries);
+        next.records.iter().filter_map(|record| record.value).for_each(prefetch_begin);
+        if let Some(durable) = &state.durable {
+            durable.touched.mark(piece.table(), keys.iter().copied());
+        }
+        logged.prefetch_replaced(&near.entries);
+        apply_sought(logged, &sought, &mut late)?;
+        if next.records.is_empty() && near.records.is_empty() {
+            return Ok(late);
+        }
+        // The oldest becomes the next one's room.
+        std::mem::swap(&mut sought, &mut near);
+        std::mem::swap(&mut near, &mut next);
     }
 }
 

@@ -153,6 +153,12 @@ impl BlockPart {
         done
     }
 
+    /// Gives back what supplies have that nobody uses.
+    pub(super) fn release_at_hand(&self) {
+        let supplies = std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(supplies);
+    }
+
     /// Conditional writes. Returns how many were executed: as many as the answer has room for.
     fn exchange(
         &self,

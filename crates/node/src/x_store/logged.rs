@@ -196,6 +196,10 @@ impl LoggedTable for BlockPart {
         applied.map_err(|error| self.part.refused(&error))
     }
 
+    fn release_at_hand(&self) {
+        BlockPart::release_at_hand(self);
+    }
+
     fn take_damaged(&self) -> Vec<(u64, u64)> {
         self.damaged.take()
     }
