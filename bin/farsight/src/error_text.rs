@@ -3,14 +3,16 @@
 use std::error::Error;
 use std::io;
 
-/// True if the error is a write to a pipe that nobody reads.
+use crate::output::has_no_reader;
+
+/// True if the error is a write to standard output whose reader has enough.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let io_error = cause.downcast_ref::<io::Error>();
-        io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) || is_broken_json(cause)
-    })
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(has_no_reader) || is_broken_json(cause))
 }
 
+/// JSON is written to standard output alone; whose error it was, that of the JSON does not give away.
 fn is_broken_json(cause: &(dyn Error + 'static)) -> bool {
     let json = cause.downcast_ref::<serde_json::Error>();
     json.and_then(serde_json::Error::io_error_kind) == Some(io::ErrorKind::BrokenPipe)
@@ -21,12 +23,15 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+    use crate::output::of_output;
 
     #[test]
-    fn a_closed_pipe_is_known_below_context() {
-        let closed =
-            Err::<(), _>(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing").unwrap_err();
-        assert!(is_broken_pipe(&closed));
+    fn a_closed_output_is_known_below_context_and_no_other_pipe_is_taken_for_it() {
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let output = Err::<(), _>(of_output(closed())).context("printing").unwrap_err();
+        assert!(is_broken_pipe(&output));
+        let other = Err::<(), _>(closed()).context("writing results.json").unwrap_err();
+        assert!(!is_broken_pipe(&other));
         assert!(!is_broken_pipe(&anyhow::anyhow!("printing")));
     }
 }

@@ -18,6 +18,7 @@ mod key_set;
 mod key_text;
 mod listing;
 mod outcome;
+mod output;
 mod results;
 mod size;
 #[cfg(test)]
@@ -64,7 +65,7 @@ fn run(arguments: arguments::Arguments) -> anyhow::Result<ExitCode> {
 
 /// Prints what there is instead of a command: help, the version, or what is wrong with the command line.
 fn tell(error: &clap::Error) -> anyhow::Result<ExitCode> {
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    let printed = error.print().and_then(|()| std::io::stdout().flush()).map_err(output::of_output);
     if error.use_stderr() {
         // A user who cannot be told what is wrong sees that something is.
         return Ok(ExitCode::from(EXIT_USAGE));

@@ -9,6 +9,7 @@ use farsight::{Options, Table};
 
 use crate::connection::Connection;
 use crate::key_text::KeyText;
+use crate::output::output;
 use crate::typed_table::{TableCommand, on_table};
 
 /// Add to the integer that is a key's value
@@ -58,7 +59,7 @@ impl TableCommand for Add {
             if self.signed { integer.cast_signed().to_string() } else { integer.to_string() }
         };
         let (sum, old, version) = (text(sum), text(added.old), added.version);
-        writeln!(std::io::stdout().lock(), "{sum}, before {old}, version {version}")?;
+        writeln!(output(), "{sum}, before {old}, version {version}")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,6 +9,7 @@ use clap::Args;
 use farsight::back_up_data;
 
 use crate::archive::{PLACES, bar, new_archive};
+use crate::output::output;
 use crate::size;
 
 /// Copy a directory of data to a place of its own, while a server may use it
@@ -31,7 +32,7 @@ impl Backup {
         let bar = bar();
         let report = back_up_data(&self.directory, &*new_archive(&self.place)?, |bytes| bar.inc(bytes))?;
         bar.finish_and_clear();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         writeln!(
             out,
             "{}: tables {}, segments of the log {}, {}",

@@ -39,6 +39,7 @@ use crate::connection::Way;
 use crate::ending;
 use crate::error_text;
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 use crate::size;
 use crate::trusted_servers::TrustedServers;
@@ -372,7 +373,7 @@ impl Ycsb {
             return self.simulate(&dataset, &keys, &cancellation);
         }
         let placement = Placement::new(self.threads(), self.running.connect.is_some())?;
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         writeln!(out, "YCSB on {} keys of {}; {placement}", thousands(keys.len() as u64), dataset.name())?;
         writeln!(out, "{}", self.running.remains())?;
         out.flush()?;

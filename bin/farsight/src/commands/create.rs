@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::duration;
 use crate::key_text::KeyText;
 use crate::listing::expiry_text;
+use crate::output::output;
 use crate::size;
 use crate::typed_table::{KindCommand, on_kind};
 
@@ -149,12 +150,7 @@ impl KindCommand for Create {
         }
         self.connection.open()?.create_table_of::<K>(&self.name, values, &options)?;
         let until = expiry_text(values);
-        writeln!(
-            std::io::stdout().lock(),
-            "table {} of {} keys with {values} values{until}",
-            self.name,
-            K::KEY_KIND
-        )?;
+        writeln!(output(), "table {} of {} keys with {values} values{until}", self.name, K::KEY_KIND)?;
         Ok(ExitCode::SUCCESS)
     }
 }

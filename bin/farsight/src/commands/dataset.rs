@@ -12,6 +12,7 @@ use indicatif::HumanCount;
 
 use crate::key_set;
 use crate::listing::listing;
+use crate::output::output;
 
 /// List, fetch and write sets of keys
 ///
@@ -63,7 +64,7 @@ impl Dataset {
         let set = key_set::generate(dataset, keys, self.seed, self.sort)?;
         dataset::write_sosd(out, &set.keys)?;
         writeln!(
-            std::io::stdout().lock(),
+            output(),
             "{} keys in {}; {} duplicates dropped",
             HumanCount(set.keys.len() as u64),
             out.display(),
@@ -76,7 +77,7 @@ impl Dataset {
 fn fetch(dataset: &dataset::Dataset) -> Result<()> {
     let directory = dataset::default_cache_directory()?;
     dataset::fetch(dataset, &directory)?;
-    writeln!(std::io::stdout().lock(), "{} is in {}", dataset.name(), directory.display())?;
+    writeln!(output(), "{} is in {}", dataset.name(), directory.display())?;
     Ok(())
 }
 
@@ -89,7 +90,7 @@ fn list() -> Result<()> {
             credits.entry(credit).or_default().push(dataset.name());
         }
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     writeln!(out, "{listing}")?;
     for (credit, names) in credits {
         writeln!(out, "{}: {credit}", names.join(", "))?;

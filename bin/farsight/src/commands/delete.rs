@@ -10,6 +10,7 @@ use farsight::{Options, Table, WriteOperation, WriteOutcome};
 use crate::connection::Connection;
 use crate::key_text::KeyText;
 use crate::outcome;
+use crate::output::output;
 use crate::typed_table::{TableCommand, on_table};
 
 /// Remove keys
@@ -73,7 +74,7 @@ impl TableCommand for Delete {
                 },
             }
         }
-        writeln!(std::io::stdout().lock(), "removed {removed} of {}", keys.len())?;
+        writeln!(output(), "removed {removed} of {}", keys.len())?;
         Ok(code)
     }
 }

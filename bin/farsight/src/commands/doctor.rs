@@ -16,6 +16,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::connection::{Connection, socket_of};
+use crate::output::output;
 
 /// Check this machine and the server: what is wrong, and the command that repairs it
 ///
@@ -80,7 +81,7 @@ impl Doctor {
             }
             Err(error) => findings.push(Finding::warn("socket", error.to_string(), "")),
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         for finding in &findings {
             let status = if finding.is_ok { "ok  " } else { "warn" };
             writeln!(out, "{status}  {:<13} {}", finding.what, finding.text)?;

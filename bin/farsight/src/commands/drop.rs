@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::connection::Connection;
+use crate::output::output;
 
 /// Drop tables
 ///
@@ -30,7 +31,7 @@ impl Drop {
         let client = self.connection.open()?;
         for table in &self.tables {
             client.drop_table(table)?;
-            writeln!(std::io::stdout().lock(), "dropped {table}")?;
+            writeln!(output(), "dropped {table}")?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -10,6 +10,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::archive::{PLACES, new_archive};
 use crate::connection::Connection;
+use crate::output::output;
 use crate::size;
 
 /// Copy tables out of a server or a pool, whatever their engines
@@ -48,7 +49,7 @@ impl Export {
             bar.set_position(pairs);
         })?;
         bar.finish_and_clear();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         for table in &copied {
             let (pairs, bytes) = (HumanCount(table.pairs), size::text(table.bytes));
             writeln!(out, "table {}: {pairs} pairs, {bytes}", table.name)?;

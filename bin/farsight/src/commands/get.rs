@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::EXIT_ABSENT;
 use crate::connection::Connection;
 use crate::key_text::KeyText;
+use crate::output::output;
 use crate::typed_table::{TableCommand, on_table};
 use crate::value_text::ValueFormat;
 
@@ -56,7 +57,7 @@ impl TableCommand for Get {
         let keys: Vec<K::Ref<'_>> = typed.iter().map(K::borrowed).collect();
         let mut answers = Answers::default();
         table.session(Options::default())?.multi_get(&keys, &mut answers)?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(output());
         let mut code = ExitCode::SUCCESS;
         for (key, answer) in typed.iter().zip(answers.iter()) {
             let text = answer.map(|(value, _)| self.format.text(value, table.values()));

@@ -11,6 +11,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use crate::archive::archive;
 use crate::commands::create::engine;
 use crate::connection::Connection;
+use crate::output::output;
 use crate::size;
 
 /// Make tables of a copy that `farsight export` made, in any server or pool
@@ -70,7 +71,7 @@ impl Import {
             bar.set_position(pairs);
         })?;
         bar.finish_and_clear();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         for table in &made {
             writeln!(out, "table {}: {} pairs", table.name, HumanCount(table.pairs))?;
         }

@@ -18,6 +18,7 @@ use indicatif::HumanCount;
 use crate::commands::create::{Kind, Values, engine};
 use crate::connection::Connection;
 use crate::key_text::{KeyText, TextKey};
+use crate::output::output;
 use crate::typed_table::{KindCommand, OrderedCommand, on_kind};
 use crate::value_text::ValueFormat;
 
@@ -193,7 +194,7 @@ impl KindCommand for LoadInto {
         };
         let seconds = start.elapsed().as_secs_f64();
         writeln!(
-            std::io::stdout().lock(),
+            output(),
             "{} pairs into table {} {way} in {seconds:.2} s, {:.2} M/s; {} duplicates dropped",
             HumanCount(pairs.keys.len() as u64),
             table.name(),

@@ -9,6 +9,7 @@ use clap::Args;
 use farsight::{DataRecord, Key, KeyKind, ValueKind, read_data};
 
 use crate::key_text::TextKey;
+use crate::output::output;
 use crate::value_text::ValueFormat;
 
 /// Print the records of a log while no server uses it, the oldest first
@@ -28,7 +29,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut out = std::io::BufWriter::new(output());
         let mut written = Ok(());
         read_data(&self.directory, |record| {
             let name = record.table.map(|table| &table.name);

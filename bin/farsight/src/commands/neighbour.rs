@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::EXIT_ABSENT;
 use crate::connection::Connection;
 use crate::key_text::TextKey;
+use crate::output::output;
 use crate::typed_table::{OrderedCommand, on_ordered_table};
 use crate::value_text::ValueFormat;
 
@@ -65,7 +66,7 @@ impl OrderedCommand for Which {
         let keys: Vec<K> = keys.iter().map(|text| K::parse(text)).collect::<Result<_>>()?;
         let mut pairs = Pairs::default();
         table.session(Options::default())?.neighbours(which, &keys, &mut pairs)?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(output());
         let mut code = ExitCode::SUCCESS;
         for (index, of) in keys.iter().enumerate() {
             let found = pairs.scan(index).next();

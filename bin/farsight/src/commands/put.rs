@@ -12,6 +12,7 @@ use crate::connection::Connection;
 use crate::duration;
 use crate::key_text::KeyText;
 use crate::outcome;
+use crate::output::output;
 use crate::typed_table::{TableCommand, on_table};
 use crate::value_text::ValueFormat;
 
@@ -84,7 +85,7 @@ impl TableCommand for Put {
         if let Some(ttl) = self.ttl {
             session.set_lifetime(Lifetime::For(ttl))?;
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         if self.return_old {
             let swapped = session.swap(key, &value)?;
             match swapped.old {

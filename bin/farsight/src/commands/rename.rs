@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::connection::Connection;
+use crate::output::output;
 
 /// Give a table another name, or let two exchange theirs
 ///
@@ -33,7 +34,7 @@ impl Rename {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let Self { from, to, .. } = &self;
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         if self.swap {
             client.swap_tables(from, to)?;
             writeln!(out, "swapped {from} and {to}")?;

@@ -10,6 +10,7 @@ use farsight::{RepairProgress, Repaired};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::connection::Connection;
+use crate::output::output;
 
 /// Take a new memory node into a pool, in the place of one that it has lost
 ///
@@ -41,7 +42,7 @@ impl Repair {
         let bar = bar();
         let repaired = self.connection.repair(&mut |progress| show(&bar, progress));
         bar.finish_and_clear();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         let repaired = repaired?;
         if repaired.is_empty() {
             writeln!(out, "no node of the pool is lost")?;

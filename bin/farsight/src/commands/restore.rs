@@ -9,6 +9,7 @@ use clap::Args;
 use farsight::restore_data;
 
 use crate::archive::{PLACES, archive, bar};
+use crate::output::output;
 use crate::size;
 
 /// Make a directory of data of a backup, for `farsight serve --data`
@@ -30,7 +31,7 @@ impl Restore {
         let bar = bar();
         let report = restore_data(&*archive(&self.place)?, &self.directory, |bytes| bar.inc(bytes))?;
         bar.finish_and_clear();
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         writeln!(
             out,
             "{}: {} of tables {}",

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
+use crate::output::output;
 use crate::typed_table::{OrderedCommand, on_ordered_table};
 use crate::value_text::ValueFormat;
 
@@ -83,7 +84,7 @@ impl OrderedCommand for Scan {
         let from = bound::<K>(self.from.as_deref())?;
         let to = bound::<K>(self.to.as_deref())?;
         let mut session = table.session(Options::default())?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(output());
         let range = (from, to);
         let limit = self.limit.unwrap_or(usize::MAX);
         if self.print != Print::Pairs {

@@ -17,6 +17,7 @@ use signal_hook::iterator::Signals;
 
 use crate::duration;
 use crate::ending;
+use crate::output::output;
 use crate::size;
 use crate::tls_files::TlsFiles;
 use crate::trusted_servers::TrustedServers;
@@ -344,7 +345,7 @@ pub(crate) fn await_refusals(failure: &str) -> anyhow::Error {
 
 /// Says that clients can connect, and where.
 pub(crate) fn print_ready(urls: &[ServerUrl]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     let urls: Vec<String> = urls.iter().map(|url| format!("url={url}")).collect();
     writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;
     out.flush()?;

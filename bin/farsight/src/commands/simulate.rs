@@ -18,6 +18,7 @@ use farsight_sim::{Campaign, Identity, Named, SCENARIOS, Tally, named, run_seed}
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::bench::cancellation;
+use crate::output::output;
 use document::Document;
 use record::{COMMIT, Record};
 
@@ -124,7 +125,7 @@ impl Simulate {
             Ok(report) => (report.trace, format!("seed {} passed", self.seed), ExitCode::SUCCESS),
             Err(failure) => (failure.trace.clone(), format!("FAILED {failure}"), ExitCode::FAILURE),
         };
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         out.write_all(trace.text(self.key.map(Identity)).as_bytes())?;
         writeln!(out, "{verdict}; commit {COMMIT}")?;
         Ok(code)
@@ -140,7 +141,7 @@ impl Simulate {
             campaign.seeds = end - campaign.first;
             if campaign.seeds == 0 {
                 document.write()?;
-                writeln!(std::io::stdout(), "all of these seeds were run with the code as it is")?;
+                writeln!(output(), "all of these seeds were run with the code as it is")?;
                 return Ok(ExitCode::SUCCESS);
             }
         }
@@ -161,7 +162,7 @@ impl Simulate {
         let tally = campaign.run(is_late, &cancellation.flag(), seen);
         bar.finish_and_clear();
         let record = Record::of(&campaign, &tally, begun.elapsed());
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &record)?;
             writeln!(out)?;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::connection::Connection;
+use crate::output::output;
 
 /// Make a snapshot of each table in the server's directory of data, now
 ///
@@ -27,7 +28,7 @@ impl Snapshot {
         let segments: u64 =
             client.node_stats()?.into_iter().filter_map(|node| node.data).map(|data| data.segments).sum();
         let took = begun.elapsed().as_secs_f64();
-        writeln!(std::io::stdout().lock(), "made in {took:.2} s; segments left of the log: {segments}")?;
+        writeln!(output(), "made in {took:.2} s; segments left of the log: {segments}")?;
         Ok(ExitCode::SUCCESS)
     }
 }

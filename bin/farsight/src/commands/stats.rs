@@ -13,6 +13,7 @@ use indicatif::HumanCount;
 
 use crate::connection::Connection;
 use crate::listing::{listing, value_text};
+use crate::output::output;
 use crate::{ages, size};
 
 /// Show what the server, or a pool's nodes, and their tables are doing
@@ -42,7 +43,7 @@ impl Stats {
         if let Some(name) = &self.table {
             keep(client.peer(), &mut nodes, name)?;
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         if self.json {
             match &nodes[..] {
                 [server] => serde_json::to_writer_pretty(&mut out, server)?,

@@ -9,6 +9,7 @@ use farsight::{TableInfo, TableStats};
 
 use crate::connection::Connection;
 use crate::listing::{listing, value_text};
+use crate::output::output;
 use crate::size;
 
 /// List the tables of the server, or of the pool
@@ -25,7 +26,7 @@ impl Tables {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         let tables = client.tables()?;
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &tables)?;
             writeln!(out)?;

@@ -10,6 +10,7 @@ use farsight::{Lifetime, Options, Table, say};
 
 use crate::connection::Connection;
 use crate::key_text::KeyText;
+use crate::output::output;
 use crate::typed_table::{TableCommand, on_table};
 use crate::{EXIT_ABSENT, duration};
 
@@ -69,7 +70,7 @@ impl TableCommand for Ttl {
                 return Ok(ExitCode::from(EXIT_ABSENT));
             }
         };
-        writeln!(std::io::stdout().lock(), "{text}")?;
+        writeln!(output(), "{text}")?;
         Ok(ExitCode::SUCCESS)
     }
 }

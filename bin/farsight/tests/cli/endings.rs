@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::process::{Serve, program, wait};
+use crate::process::{Serve, program, start, wait};
 
 /// Breaks what a server listens with, from outside: accepting clients fails then, which is a bug to it.
 fn break_listener(server: &Child) {
@@ -87,9 +88,27 @@ fn a_full_output_is_an_error_and_no_panic() {
         let ended = wait(server.command(arguments).stdout(full()).stderr(Stdio::piped()).spawn().unwrap());
         assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
         let errors: Vec<&str> = ended.error.lines().filter(|line| line.starts_with("error: ")).collect();
-        assert!(matches!(errors[..], [error] if error.contains("No space left")), "{arguments:?}: {ended:?}");
+        let says = |error: &str| error.contains("standard output") && error.contains("No space left");
+        assert!(matches!(errors[..], [error] if says(error)), "{arguments:?}: {ended:?}");
         assert!(!ended.error.contains("panicked"), "{arguments:?}: {ended:?}");
     }
+}
+
+#[test]
+fn a_result_whose_reader_leaves_is_an_error_though_it_is_a_pipe() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (json, pipe) = (directory.path().join("model.json"), directory.path().join("pipe"));
+    let mut model = program();
+    model.args(["bench", "model", "--dataset", "lognormal", "--keys", "30000", "--json"]).arg(&json);
+    assert_eq!(wait(start(&mut model)).code, Some(0));
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let figure = start(program().arg("figure").arg(&json).arg("--out").arg(&pipe));
+    let reader = std::fs::File::open(&pipe).expect("the command opens it, too");
+    // Less than the picture, so that the command cannot end before nobody reads any more.
+    rustix::pipe::fcntl_setpipe_size(&reader, 4_096).expect("a pipe");
+    drop(reader);
+    let error = wait(figure).into_error("a pipe that nobody reads");
+    assert!(error.contains("pipe: Broken pipe"), "{error}");
 }
 
 #[test]

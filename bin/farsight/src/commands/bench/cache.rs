@@ -15,6 +15,7 @@ use farsight_bench::workload::{Distribution, Workload, ZIPFIAN_THETA_DEFAULT};
 
 use super::simulated::{Clients, clients, say};
 use super::{EXIT_INTERRUPTED, SEED, cancellation};
+use crate::output::output;
 use crate::{key_set, results};
 
 /// Budgets, as parts of what a whole cache takes.
@@ -90,7 +91,7 @@ impl CacheBudgets {
         }
         say("");
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", budget_table(&records))?;
         writeln!(out, "wrong answers: 0, each of them checked")?;
         stored.tell(&mut out)?;

@@ -14,6 +14,7 @@ use farsight_bench::workload::ShapeChange;
 
 use super::{SEED, cancellation, interrupted, server_command};
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 
 const HELP: &str = "\
@@ -82,7 +83,7 @@ pub(super) struct FillCache {
 
 impl FillCache {
     pub(super) fn run(self) -> Result<ExitCode> {
-        writeln!(std::io::stdout(), "{}", filled_cache_bytes(&self.server, &self.table)?)?;
+        writeln!(output(), "{}", filled_cache_bytes(&self.server, &self.table)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -103,7 +104,7 @@ impl Change {
             done => done?,
         };
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", change_table(&records))?;
         let checked = records.iter().map(|record| record.operations_checked).sum();
         writeln!(out, "wrong answers: 0 in {} operations", thousands(checked))?;

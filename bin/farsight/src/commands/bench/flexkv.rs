@@ -16,6 +16,7 @@ use farsight_bench::simulated::{Profile, ProxyPace};
 use super::pooled::DATASET;
 use super::simulated::{Clients, clients};
 use super::{BATCH_MAX, SEED, cancellation, interrupted, seconds};
+use crate::output::output;
 use crate::{key_set, results};
 
 /// The figures of FlexKV's evaluation, in virtual time
@@ -108,7 +109,7 @@ impl FlexKv {
             }
         }
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", flex_table(&records))?;
         writeln!(out, "wrong answers of the store: 0, each of them checked")?;
         stored.tell(&mut out)?;

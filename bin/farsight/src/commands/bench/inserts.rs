@@ -14,6 +14,7 @@ use farsight_bench::report::{insert_table, thousands};
 use super::{BATCH_MAX, Running, SEED};
 use super::{cancellation, load_text, seconds, server_command};
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 
 const HELP: &str = "\
@@ -109,7 +110,7 @@ impl Inserts {
             done => done?,
         };
         let stored = results::store(self.json.as_deref(), std::slice::from_ref(&outcome.record));
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}{}", insert_table(&outcome.record), load_text(&outcome.load))?;
         writeln!(out, "wrong answers: 0 in {} operations", thousands(outcome.operations_checked))?;
         write!(out, "{}", self.running.remains())?;

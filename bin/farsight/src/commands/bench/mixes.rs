@@ -13,6 +13,7 @@ use farsight_bench::verb_mixes::{Popularity, RatioPlan, System, VerbMixPlan, Ver
 use farsight_bench::workload::Workload;
 
 use super::{EXIT_INTERRUPTED, THREADS_MAX, seconds};
+use crate::output::output;
 use crate::results;
 use crate::size;
 
@@ -164,7 +165,7 @@ impl Mixes {
             }
         }
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", mix_table(&records))?;
         stored.tell(&mut out)?;
         Ok(ExitCode::SUCCESS)
@@ -182,7 +183,7 @@ impl Mixes {
             records.extend(RatioPlan::usual().run(&plan, popularity, cancellation)?);
         }
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", ratio_table(&records))?;
         stored.tell(&mut out)?;
         Ok(ExitCode::SUCCESS)
@@ -190,7 +191,7 @@ impl Mixes {
 
     fn verb_rates(&self, profile: &Profile) -> Result<ExitCode> {
         let rates = VerbRates::of(&self.plan(profile, System::FlexKv, Workload::A));
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         for (verb, rate) in [
             ("CAS of 8 B", rates.swaps_per_s),
             ("WRITE of 8 B", rates.writes_per_s),

@@ -12,6 +12,7 @@ use farsight_bench::report::thousands;
 
 use super::SEED;
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 
 /// How well a model follows a set of keys, without a server
@@ -44,7 +45,7 @@ impl Model {
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         let record = survey(&dataset.name(), &keys)?;
         let stored = results::store(self.json.as_deref(), std::slice::from_ref(&record));
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         writeln!(
             out,
             "{}: {} keys on {} leaves",

@@ -13,6 +13,7 @@ use farsight_bench::report::recovery_table;
 
 use super::{BATCH_MAX, SEED, ValuesName, cancellation, command_on, interrupted};
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 use crate::size;
 
@@ -99,7 +100,7 @@ impl Recovery {
             done => done?,
         };
         let stored = results::store(self.json.as_deref(), std::slice::from_ref(&record));
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", recovery_table(&record))?;
         stored.tell(&mut out)?;
         if let Some(credit) = dataset.attribution() {

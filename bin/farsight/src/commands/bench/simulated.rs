@@ -13,6 +13,7 @@ use farsight_bench::simulated::{Profile, Proxying, SimulatedPlan};
 use farsight_bench::workload::Workload;
 
 use super::{EXIT_INTERRUPTED, FabricName, Ycsb};
+use crate::output::output;
 use crate::results;
 
 /// Keys of a simulated run: a GET's verbs are the same at a hundred times as many.
@@ -153,7 +154,7 @@ impl Ycsb {
         }
         say("");
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", simulated_table(&records))?;
         writeln!(out, "wrong answers: 0, each of them checked")?;
         stored.tell(&mut out)?;

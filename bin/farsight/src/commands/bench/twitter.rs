@@ -16,6 +16,7 @@ use super::pooled::{DATASET, Pooled, System};
 use super::simulated::say;
 use super::{SEED, cancellation, interrupted, seconds};
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 
 const SIMULATED_SECONDS_DEFAULT: f64 = 0.002;
@@ -95,7 +96,7 @@ impl Twitter {
         }
         say("");
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", cluster_table(&records))?;
         writeln!(out, "wrong answers: 0, each of them checked")?;
         stored.tell(&mut out)?;

@@ -14,6 +14,7 @@ use farsight_bench::workload::{Distribution, Workload};
 
 use super::{BATCH_MAX, RUNS_DEFAULT, SEED, cancellation, interrupted, seconds, server_command};
 use crate::key_set;
+use crate::output::output;
 use crate::results;
 
 /// Keys, unless said otherwise: more would take memory for the longest values.
@@ -90,7 +91,7 @@ impl ValueLengths {
             }
         }
         let stored = results::store(self.json.as_deref(), &records);
-        let mut out = std::io::stdout().lock();
+        let mut out = output();
         write!(out, "{}", values_table(&records))?;
         writeln!(out, "wrong answers: 0 in {} operations, each of them checked", thousands(checked))?;
         stored.tell(&mut out)?;

@@ -9,11 +9,12 @@ use farsight::{DataReport, DataTable, read_data};
 use serde_json::{Value as Json, json};
 
 use crate::listing::listing;
+use crate::output::output;
 use crate::{ages, size};
 
 pub(super) fn verify(directory: &Path, is_json: bool) -> Result<ExitCode> {
     let report = read_data(directory, |_| ())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if is_json {
         serde_json::to_writer_pretty(&mut out, &document(&report))?;
         writeln!(out)?;

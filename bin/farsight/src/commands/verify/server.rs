@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::key_text::{KeyText, TextKey};
 use crate::listing::listing;
+use crate::output::output;
 use crate::typed_table::{OrderedCommand, TableCommand, on_table};
 
 /// Pairs between two steps of the progress bar.
@@ -24,7 +25,7 @@ pub(super) fn verify(client: &Client, is_json: bool) -> Result<ExitCode> {
         tables.push((name, table.engine.name, found));
     }
     let repaired_leaves = repaired(client)?.saturating_sub(repaired_before);
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if is_json {
         let table = |(name, engine, found): &(String, String, Found)| {
             let Found { pairs, failure } = found;
