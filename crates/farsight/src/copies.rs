@@ -9,6 +9,7 @@
 mod export;
 mod import;
 
+use farsight_base::report::with_causes;
 use farsight_client::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 use farsight_durability::{CopyError, DurabilityError};
 use farsight_index::OwnedKey;
@@ -49,6 +50,14 @@ pub enum CopiesError {
     /// Pairs cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// Some of several tables cannot be opened. Nothing was copied.
+    #[error("{}. Nothing is copied; of the others a copy can be made: {}", reasons(refused), others.join(" "))]
+    NotOpened {
+        /// Why, of each that cannot.
+        refused: Vec<CatalogueError>,
+        /// The names of those that can.
+        others: Vec<String>,
+    },
     /// The copy has no such table.
     #[error("the copy at {place} has no table {table:?}; it has {}", names(has))]
     NoTable {
@@ -119,6 +128,10 @@ pub enum CopiesError {
 
 fn names(tables: &[String]) -> String {
     if tables.is_empty() { "none".to_owned() } else { tables.join(", ") }
+}
+
+fn reasons(errors: &[CatalogueError]) -> String {
+    errors.iter().map(|error| with_causes(error)).collect::<Vec<_>>().join("; ")
 }
 
 impl From<CopyError<Self>> for CopiesError {

@@ -68,6 +68,48 @@ fn the_doctor_names_nodes_that_a_pool_goes_on_without() {
     assert!(doctor.contains("ok    server"), "{doctor}");
 }
 
+/// Tables of which a part is lost are named, and the others are read.
+#[test]
+fn a_pool_without_a_node_is_verified_and_copied_as_far_as_it_is_there() {
+    let mut pool = Pool::start(3);
+    for name in ["a-copied", "z-copied"] {
+        pool.ok(&["create", name, "--engine", "flexkv", "--replicas", "3"]);
+        pool.ok(&["put", name, "7", "Ada"]);
+    }
+    for (name, engine) in [("m-lost", "rolex"), ("n-lost", "xstore-d")] {
+        pool.ok(&["create", name, "--engine", engine]);
+    }
+    pool.0[1].kill();
+    pool.ok(&["put", "a-copied", "7", "Grace"]);
+    let verified = pool.run(&["verify", "--json"]);
+    assert_eq!((verified.code, verified.error.as_str()), (Some(1), ""), "{verified:?}");
+    let found: serde_json::Value = serde_json::from_str(&verified.out).expect("JSON");
+    let tables = found["tables"].as_array().expect("tables");
+    assert_eq!(tables.len(), 4, "{found}");
+    for table in tables {
+        let is_lost = table["name"].as_str().expect("a name").ends_with("lost");
+        assert_eq!(
+            table["failure"].as_str().is_some_and(|text| text.contains("nodes 2")),
+            is_lost,
+            "{table}"
+        );
+    }
+    let verified = pool.run(&["verify"]);
+    assert_eq!(verified.out.matches("nothing of it was read").count(), 2, "{verified:?}");
+
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let place = |name: &str| place.path().join(name).to_str().expect("text").to_owned();
+    let error = pool.fails(&["export", &place("all")]);
+    let copied = "a-copied z-copied";
+    for named in ["\"m-lost\"", "\"n-lost\"", copied] {
+        assert!(error.contains(named), "{error} lacks {named}");
+    }
+    let names: Vec<&str> = copied.split(' ').collect();
+    pool.ok(&[&["export", &place("some")], &names[..]].concat());
+    let error = pool.fails(&["export", &place("lost"), "m-lost"]);
+    assert!(error.contains("\"m-lost\"") && !error.contains("of the others"), "{error}");
+}
+
 #[test]
 fn a_pool_is_used_as_a_server_is() {
     let pool = Pool::start(3);

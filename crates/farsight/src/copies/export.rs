@@ -1,6 +1,6 @@
 //! Tables into a copy.
 
-use farsight_client::{Access, PairsCursor, Session};
+use farsight_client::{Access, CatalogueError, PairsCursor, Session, Table};
 use farsight_durability::{
     Archive, CopiedPair, CopyManifest, PairSource, TableToCopy, begin_copy, finish_copy, write_table,
 };
@@ -29,10 +29,9 @@ pub fn export_tables(
     };
     names.sort_unstable();
     names.dedup();
-    // All of them, before any is copied.
-    let opened: Result<Vec<_>, _> = names.iter().map(|name| client.open_table(name)).collect();
     let mut manifest = CopyManifest::default();
-    for table in opened? {
+    // All of them, before any is copied.
+    for table in open_all(client, &names)? {
         let session = table.session(Access::OneSided)?;
         let cursor = PairsCursor::new(&session);
         let definition = table.info().layout().to_bytes();
@@ -45,6 +44,24 @@ pub fn export_tables(
     finish_copy(archive, &manifest)?;
     let copied = manifest.tables.into_iter();
     Ok(copied.map(|of| TableCopied { name: of.name, pairs: of.pairs, bytes: of.bytes }).collect())
+}
+
+/// Opens the tables of these names, or says of each that cannot be opened why.
+fn open_all(client: &farsight_client::Client, names: &[String]) -> Result<Vec<Table>, CopiesError> {
+    let (mut opened, mut refused) = (Vec::new(), Vec::new());
+    for name in names {
+        match client.open_table(name) {
+            Ok(table) => opened.push(table),
+            // The others would say the same.
+            Err(error @ CatalogueError::Fabric(_)) => return Err(error.into()),
+            Err(error) => refused.push(error),
+        }
+    }
+    if opened.is_empty() || refused.is_empty() {
+        return refused.into_iter().next().map_or(Ok(opened), |error| Err(error.into()));
+    }
+    let others = opened.iter().map(|table| table.name().to_owned()).collect();
+    Err(CopiesError::NotOpened { refused, others })
 }
 
 /// The pairs of a table.

@@ -21,7 +21,9 @@ pub(super) fn verify(client: &Client, is_json: bool) -> Result<ExitCode> {
     let mut tables = Vec::new();
     for table in client.tables()? {
         let name = table.definition.name;
-        let found = on_table(client, &name, Reading)?;
+        // A table that cannot be opened says nothing about the others.
+        let unread = |error: anyhow::Error| Found { pairs: None, failure: Some(with_causes(&*error)) };
+        let found = on_table(client, &name, Reading).unwrap_or_else(unread);
         tables.push((name, table.engine.name, found));
     }
     let repaired_leaves = repaired(client)?.saturating_sub(repaired_before);
@@ -46,7 +48,8 @@ fn print(out: &mut impl Write, tables: &[(String, String, Found)], repaired_leav
     let mut listing = listing(["table", "engine", "pairs read", "found"]);
     for (name, engine, found) in tables {
         let text = match (found.pairs, &found.failure) {
-            (None, _) => "not read: it keeps no order",
+            (None, None) => "not read: it keeps no order",
+            (None, Some(_)) => "not read",
             (_, Some(_)) => "ended early",
             _ => "all right",
         };
@@ -60,8 +63,12 @@ fn print(out: &mut impl Write, tables: &[(String, String, Found)], repaired_leav
             "leaves whose stamps were repaired: {repaired_leaves}. Memory that loses bits should be replaced"
         )?;
     }
-    for failure in tables.iter().filter_map(|(_, _, found)| found.failure.as_ref()) {
-        writeln!(out, "{failure}; what stands behind was not read")?;
+    for (_, _, Found { pairs, failure }) in tables {
+        let unread =
+            if pairs.is_some() { "what stands behind was not read" } else { "nothing of it was read" };
+        if let Some(failure) = failure {
+            writeln!(out, "{failure}; {unread}")?;
+        }
     }
     Ok(())
 }
@@ -75,7 +82,7 @@ fn repaired(client: &Client) -> Result<u64> {
 
 /// What there is of a table.
 struct Found {
-    /// Pairs that were read; `None` of a table without an order.
+    /// Pairs that were read; `None` of a table without an order, or that cannot be opened.
     pairs: Option<u64>,
     /// What ended that.
     failure: Option<String>,
