@@ -8,11 +8,15 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 /// A number of one of the units.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let unit = UNITS.iter().find(|(name, _)| *name == unit);
-    let parsed = unit.and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms));
-    parsed.map(Duration::from_millis).ok_or_else(|| {
-        format!("{text:?} is no duration: write a number of ms, s, m, h or d, as in 500ms or 5s")
-    })
+    let Some((_, unit_ms)) = UNITS.iter().find(|(name, _)| *name == unit && !number.is_empty()) else {
+        return Err(format!(
+            "{text:?} is no duration: write a number of ms, s, m, h or d, as in 500ms or 5s"
+        ));
+    };
+    let parsed = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_ms));
+    parsed
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("{text} is too long, at most {}ms are possible", u64::MAX))
 }
 
 /// A duration in whole milliseconds, in its two greatest units.
@@ -42,8 +46,12 @@ mod tests {
         assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse("3h"), Ok(Duration::from_secs(3 * 3600)));
         assert_eq!(parse("1d"), Ok(Duration::from_secs(86_400)));
-        for text in ["5", "", "s", "ms", "5 s", "-1s", "1.5s", "5sec", "99999999999999999d"] {
+        for text in ["5", "", "s", "ms", "5 s", "-1s", "1.5s", "5sec"] {
             assert!(parse(text).unwrap_err().contains("500ms"), "{text}");
+        }
+        assert_eq!(parse("18446744073709551615ms"), Ok(Duration::from_millis(u64::MAX)));
+        for text in ["99999999999999999d", "18446744073709551616ms", "99999999999999999999999s"] {
+            assert!(parse(text).unwrap_err().contains("is too long"), "{text}");
         }
     }
 

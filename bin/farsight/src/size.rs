@@ -1,5 +1,8 @@
 //! Sizes of memory on the command line.
 
+/// What a node takes for a table at the least, whatever it is told.
+const TABLE_BYTES_MIN: u64 = 2 << 20;
+
 /// Reads `512M`, `4G`, `4GiB` or bytes; the letters are powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let letters = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -14,6 +17,17 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size; write it as 512M or 4G"))?;
     number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or(format!("{text} is too large"))
+}
+
+/// [`parse`] of the most memory that a table takes.
+pub(crate) fn parse_table(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    if bytes < TABLE_BYTES_MIN {
+        return Err(format!(
+            "a table takes {TABLE_BYTES_MIN} B at least, got {bytes} B: write it as 512M or 4G"
+        ));
+    }
+    Ok(bytes)
 }
 
 /// `bytes` for people.
@@ -36,6 +50,15 @@ mod tests {
         assert_eq!(parse("1T"), Ok(1 << 40));
         assert_eq!(parse("16777215T"), Ok(0xff_ffff << 40));
         assert_eq!(parse("18446744073709551615"), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn a_table_has_a_least_size() {
+        assert_eq!(parse_table("2M"), Ok(2 << 20));
+        for text in ["0", "1", "2097151"] {
+            assert!(parse_table(text).is_err_and(|error| error.contains("2097152 B at least")), "{text:?}");
+        }
+        assert!(parse_table("4X").is_err_and(|error| error.contains("is no unit")));
     }
 
     #[test]

@@ -114,8 +114,8 @@ pub(crate) struct Serve {
 pub(crate) struct Settings {
     #[command(flatten)]
     listening: Listening,
-    /// Most memory a table takes, as in 512M or 4G [default: a quarter of the machine's]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// Most memory a table takes, 2M or more, as in 512M or 4G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_table)]
     memory: Option<u64>,
     /// Most memory that the whole process takes, also for sessions: what would grow beyond is refused
     /// [default: nine tenths of what the machine, or its control group, has left]
@@ -309,7 +309,7 @@ impl Listening {
     }
 }
 
-/// What ends with a server. Nobody counts a ROLEX table's pairs: its nodes do not see them come.
+/// What ends with a server. Nobody counts pairs of tables that clients write: its nodes do not see them come.
 fn ending_text(stats: &NodeStats, data: Option<&Path>) -> String {
     let tables = counted(stats.tables.len() as u64, "table");
     if let Some(place) = stats.place.as_ref().filter(|place| place.epochs.len() > 1) {
@@ -318,8 +318,14 @@ fn ending_text(stats: &NodeStats, data: Option<&Path>) -> String {
             Some(data) => format!("its part ({place}) of {tables} stays in {}", data.display()),
         };
     }
-    let pairs = stats.tables.iter().filter_map(|table| table.part).map(|part| part.tree.pairs).sum();
-    let pairs = counted(pairs, "pair");
+    let parts: Vec<_> = stats.tables.iter().filter_map(|table| table.part).collect();
+    let pairs = counted(parts.iter().map(|part| part.tree.pairs).sum(), "pair");
+    let pairs = match stats.tables.len() - parts.len() {
+        0 => pairs,
+        uncounted => {
+            format!("{pairs}, and those of {} that nobody counts,", counted(uncounted as u64, "table"))
+        }
+    };
     match data {
         None => format!("{tables} and {pairs} end with this process"),
         Some(data) => format!("{tables} and {pairs} stay in {}", data.display()),
