@@ -87,7 +87,8 @@ impl Dataset {
     /// Reads a dataset's name, or takes the text as the path of an existing file.
     ///
     /// # Errors
-    /// [`DatasetError::UnknownName`] with all names, when it is neither.
+    /// [`DatasetError::UnknownName`] with all names, when it is neither; [`DatasetError::NoFile`] when
+    /// something else is there.
     pub fn parse(text: &str) -> Result<Self, DatasetError> {
         if let Some(named) = Self::NAMED.into_iter().find(|dataset| dataset.name() == text) {
             return Ok(named);
@@ -95,6 +96,9 @@ impl Dataset {
         let path = Path::new(text);
         if path.is_file() {
             return Ok(Self::File(path.to_owned()));
+        }
+        if path.exists() {
+            return Err(DatasetError::NoFile { path: path.to_owned() });
         }
         let names: Vec<_> = Self::NAMED.iter().map(Self::name).collect();
         Err(DatasetError::UnknownName { name: text.to_owned(), names: names.join(", ") })

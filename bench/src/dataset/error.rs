@@ -15,6 +15,15 @@ pub enum DatasetError {
         /// All names, separated by commas.
         names: String,
     },
+    /// Something that is there and has no end that could be known before: a directory, a pipe, a device.
+    #[error(
+        "{} is no file: keys are read from a file of known length, and not from a directory, a pipe or a device",
+        path.display()
+    )]
+    NoFile {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// A real set holds fewer keys than asked.
     #[error(
         "dataset {name} has {} distinct keys; {} asked: ask for fewer or choose a synthetic one",

@@ -283,3 +283,18 @@ fn sets_are_listed_and_written() {
     assert!(more.contains("1,000,000,000 asked"), "{more}");
     assert!(serve.fails(&["dataset", "boundaries"]).contains("built in"));
 }
+
+/// Who gives what cannot be loaded is told what was expected instead.
+#[test]
+fn what_is_no_source_is_named_as_what_it_is() {
+    let serve = Serve::start();
+    let directory = serve.directory.path().to_str().expect("text");
+    for source in [directory, "/dev/null"] {
+        let error = serve.fails(&["load", "t", source]);
+        assert!(error.contains(&format!("{source} is no file")) && error.contains("a pipe"), "{error}");
+    }
+    for contents in [&b""[..], b"1\tone\n2\ttwo\n"] {
+        let error = serve.fails(&["load", "t", &serve.file("pairs.tsv", contents)]);
+        assert!(error.contains("it is read as a SOSD file: its name ends as no text file's does"), "{error}");
+    }
+}

@@ -123,7 +123,13 @@ fn integer_keys<K: KeyText + ?Sized>(request: &Request<'_>, derived_bytes: usize
         "its keys are u64, those of the table {}; for another kind write the keys to a .csv or .txt file",
         K::KEY_KIND
     );
-    let set = key_set::generate(&dataset, request.keys, SAMPLE_SEED, request.sort)?;
+    let generated = key_set::generate(&dataset, request.keys, SAMPLE_SEED, request.sort);
+    let set = match dataset {
+        Dataset::File(_) => {
+            generated.context("it is read as a SOSD file: its name ends as no text file's does")?
+        }
+        _ => generated?,
+    };
     let keys = set.keys.iter().map(|key| K::typed(&key.to_string())).collect::<Result<_>>()?;
     let values = LoadedValues { bytes: Vec::new(), ends: Vec::new(), derived_bytes };
     Ok(Pairs { keys, values, duplicates_dropped: set.duplicates_dropped })
