@@ -16,4 +16,4 @@ mod looks;
 mod serving;
 
 pub use calls::ProxyCalls;
-pub use serving::{OFFER_PAUSE, Serving, ServingOptions};
+pub use serving::{OFFER_PAUSE, OfferError, Serving, ServingOptions};

@@ -1,6 +1,8 @@
 //! What the threads of a compute node that serves share: its tables, and the offers to the coordinator.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use farsight_fabric::Listener;
 use farsight_layout::hash_index::{HASH_PARTITIONS, KeyHash};
 use farsight_node::{Failure, Listeners, Service, StartError};
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, ServedWork, ServerError, TableId,
+    ErrorCode, HEADER_BYTES, OPERATIONS_MAX, ProxyOffer, ServedWork, ServerError, TableId, TableInfo,
 };
 
 use crate::ProxyCalls;
@@ -35,6 +37,30 @@ pub struct ServingOptions {
     pub cache_bytes: Option<u64>,
     /// The clock that its replies tell, and by which it is late.
     pub clock: Arc<dyn Clock>,
+}
+
+/// Why a compute node writes for nobody, or not in each table.
+#[derive(Debug)]
+pub struct OfferError {
+    /// In which table, if the pool says which tables it has.
+    pub table: Option<String>,
+    /// What failed.
+    pub source: CatalogueError,
+}
+
+impl fmt::Display for OfferError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.table {
+            None => formatter.write_str("it writes for nobody"),
+            Some(table) => write!(formatter, "it writes for nobody in table {table:?}"),
+        }
+    }
+}
+
+impl Error for OfferError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
 }
 
 /// What its threads share.
@@ -74,34 +100,42 @@ impl Serving {
         Ok(Self { client, address, partitions, percent, cache_bytes, listeners, failure, clock, tables })
     }
 
-    /// Offers to write in each table of FlexKV, or renews that.
+    /// Offers to write in each table of FlexKV, or renews that. A table in which that fails keeps it out of
+    /// no other.
     ///
     /// # Errors
-    /// [`CatalogueError`] if the pool does not say which tables it has, or whose partitions are whose.
-    pub fn offer(&self) -> Result<(), CatalogueError> {
+    /// [`OfferError`], of the first table that has one.
+    pub fn offer(&self) -> Result<(), OfferError> {
         let of_engine = |name: &str| name == EngineKind::FLEXKV.name;
-        let infos = self.client.tables()?;
+        let infos = self.client.tables().map_err(|source| OfferError { table: None, source })?;
         let infos: Vec<_> = infos.into_iter().filter(|info| of_engine(&info.engine.name)).collect();
         self.tables().retain(|id, _| infos.iter().any(|info| info.id == *id));
-        for info in infos {
-            let known = self.tables().get(&info.id).cloned();
-            let served = match known {
-                Some(known) if known.table.name() == info.definition.name => known,
-                _ => {
-                    let table = self.client.open_table(&info.definition.name)?;
-                    if let Some(bytes) = self.cache_bytes {
-                        // It goes on with the usual cache if it is gone already.
-                        let _ = table.set_cache_bytes(bytes);
-                    }
-                    Arc::new(ServedTable::new(table))
-                }
-            };
-            // Known before the coordinator tells clients of it. A name may lead elsewhere by now.
-            let id = served.table.info().id;
-            self.tables().insert(id, Arc::clone(&served));
-            self.offer_for(&served, self.partitions)?;
+        let mut offered = Ok(());
+        for TableInfo { definition, id, .. } in infos {
+            let done = self.offer_in(id, &definition.name);
+            offered = offered.and(done.map_err(|source| OfferError { table: Some(definition.name), source }));
         }
-        Ok(())
+        offered
+    }
+
+    /// Offers to write in the table of this number, which has that name.
+    fn offer_in(&self, id: TableId, name: &str) -> Result<(), CatalogueError> {
+        let known = self.tables().get(&id).cloned();
+        let served = match known {
+            Some(known) if known.table.name() == name => known,
+            _ => {
+                let table = self.client.open_table(name)?;
+                if let Some(bytes) = self.cache_bytes {
+                    // It goes on with the usual cache if it is gone already.
+                    let _ = table.set_cache_bytes(bytes);
+                }
+                Arc::new(ServedTable::new(table))
+            }
+        };
+        // Known before the coordinator tells clients of it. A name may lead elsewhere by now.
+        let id = served.table.info().id;
+        self.tables().insert(id, Arc::clone(&served));
+        self.offer_for(&served, self.partitions)
     }
 
     /// Takes the offers back.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use farsight_base::clock::SystemClock;
 use farsight_base::report::report;
-use farsight_compute_node::{OFFER_PAUSE, Serving, ServingOptions};
+use farsight_compute_node::{OFFER_PAUSE, OfferError, Serving, ServingOptions};
 use farsight_node::{Service as _, ShutdownError, Signal, Threads, WORKERS_MAX};
 
 use crate::server::Listening;
@@ -49,7 +49,7 @@ pub enum ComputeNodeError {
     /// It does not reach the pool.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The pool does not say which tables it has, or whose partitions are whose.
+    /// The pool does not say which tables it has.
     #[error(transparent)]
     Pool(#[from] CatalogueError),
     /// Clients of the pool could not reach it.
@@ -81,7 +81,8 @@ struct Offering {
 
 impl ComputeNode {
     /// Starts one of the `pool`, which listens as `listening` says. It writes for others when this returns,
-    /// in the tables that there are; in others, soon after they were made.
+    /// in the tables that there are; in others, soon after they were made. If a table has as many compute
+    /// nodes as may write there, a report names it, and the others are served.
     ///
     /// # Errors
     /// [`ComputeNodeError`].
@@ -125,8 +126,12 @@ impl ComputeNode {
         let mut threads = Threads::new(Arc::clone(serving.failure()), wake);
         serving.listeners().open().map_err(StartError::Fabric)?;
         threads.serve(&serving, workers, &clock).map_err(StartError::Serve)?;
-        serving.offer()?;
-        threads.spawn("offers", move |stop| offering.keep_offering(stop)).map_err(StartError::Serve)?;
+        let told = match serving.offer() {
+            Err(OfferError { table: None, source }) => return Err(source.into()),
+            // It may write in the others at once, and in that one later.
+            offered => tell(String::new(), offered),
+        };
+        threads.spawn("offers", move |stop| offering.keep_offering(stop, told)).map_err(StartError::Serve)?;
         Ok(Self { url, serving, threads })
     }
 
@@ -157,18 +162,23 @@ impl ComputeNode {
 }
 
 impl Offering {
-    /// Renews the offers until the threads are to end, then takes them back.
-    fn keep_offering(&self, stop: &farsight_node::Stop) {
-        let mut told = String::new();
+    /// Renews the offers until the threads are to end, then takes them back. `told` was reported of the
+    /// first.
+    fn keep_offering(&self, stop: &farsight_node::Stop, mut told: String) {
         while !stop.is_raised() {
             self.news.wait(OFFER_PAUSE);
-            let failed = self.serving.offer().err().map(|error| with_causes(&error)).unwrap_or_default();
-            // The pool may be back later. Until then clients write one-sided.
-            if failed != told && !failed.is_empty() {
-                report(format_args!("this compute node writes for nobody: {failed}"));
-            }
-            told = failed;
+            told = tell(told, self.serving.offer());
         }
         self.serving.withdraw();
     }
+}
+
+/// Reports why it does not write, unless that was `told`; returns what is told by now.
+fn tell(told: String, offered: Result<(), OfferError>) -> String {
+    let failed = offered.err().map(|error| with_causes(&error)).unwrap_or_default();
+    // The pool may be back later. Until then clients write one-sided.
+    if failed != told && !failed.is_empty() {
+        report(format_args!("this compute node cannot do its work: {failed}"));
+    }
+    failed
 }

@@ -145,7 +145,7 @@ impl<C: crate::cluster::Cluster> Place<C> {
             };
             while !is_over() {
                 if let Err(error) = serving.offer() {
-                    plan.complain_of("an offer", &error, plan.allowed.catalogue(&error));
+                    plan.complain_of("an offer", &error, plan.allowed.catalogue(&error.source));
                 }
                 simulation.sleep(OFFER_PAUSE);
             }

@@ -14,7 +14,9 @@ use farsight_fabric::Connection as _;
 use farsight_fabric::lane::Lane;
 use farsight_fabric_tcp::TcpConnection;
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, LostNodes, ProxyOffer, Reply, Request, ServedWork, TableId};
+use farsight_protocol::{
+    ControlRequest, LostNodes, PROXIES_MAX, ProxyOffer, Reply, Request, ServedWork, TableId,
+};
 use tempfile::TempDir;
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -344,4 +346,34 @@ fn it_listens_where_clients_of_the_pool_reach_it() {
     let serving = cluster.compute_node("compute-node", 10);
     let error = Client::connect(serving.url()).err().expect("it has no tables");
     assert!(farsight::with_causes(&error).contains("compute node"), "{error}");
+}
+
+/// A table that has as many compute nodes as there may be keeps one more out of no other table.
+#[test]
+fn a_table_that_refuses_a_compute_node_keeps_it_out_of_no_other() {
+    let cluster = Cluster::start(1, true);
+    let client = cluster.client();
+    let options = TableOptions { engine: Some(EngineKind::FLEXKV), ..TableOptions::default() };
+    let tables = ["full", "t"].map(|name| {
+        client.create_table_of::<u64>(name, ValueKind::Fixed(8), &options).unwrap();
+        client.describe_table(name).unwrap().id
+    });
+    let served = |id: TableId| client.proxies(id).unwrap();
+    let begun = Instant::now();
+    loop {
+        for port in 1..=PROXIES_MAX {
+            offer(&cluster.nodes[0], tables[0], format!("tcp://127.0.0.1:{port}"));
+        }
+        let serving = cluster.compute_node("compute-node", PARTITIONS as u16);
+        let is_at = |proxy: &Proxy| proxy.address == serving.url().to_string();
+        let [of_full, of_other] = tables.map(served);
+        // The others' leases may have ended before this one offered: once more.
+        if of_full.iter().any(is_at) {
+            assert!(begun.elapsed() < PATIENCE, "the table is never full: {of_full:?}");
+            serving.shutdown().unwrap();
+            continue;
+        }
+        assert!(of_other.iter().any(is_at), "{of_other:?}");
+        return serving.shutdown().unwrap();
+    }
 }
