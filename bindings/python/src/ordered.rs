@@ -11,8 +11,8 @@ use crate::typed_table::{Operations, TypedTable};
 
 /// Pairs of one page of a scan.
 const PAGE_PAIRS: usize = 4096;
-/// Pairs of a scan between two looks at what Python was signalled, as by Ctrl-C.
-const SIGNALS_PAIRS: usize = 16 * PAGE_PAIRS;
+/// Pairs between two looks at what Python was signalled, as by Ctrl-C.
+pub(crate) const SIGNALS_PAIRS: usize = 16 * PAGE_PAIRS;
 
 /// The bits of keys, and as many values one behind the other.
 #[derive(Default)]
@@ -55,7 +55,7 @@ pub(crate) trait Ordered: Sync {
     /// The bits of the first keys, at most `limit`, of the same range.
     fn scan_keys(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Vec<u64>, PyErr>;
     /// How many pairs the range has.
-    fn count(&self, range: Range) -> Result<u64, PyErr>;
+    fn count(&self, range: Range) -> Result<usize, PyErr>;
     /// The neighbours of keys; version zero where there is none.
     fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr>;
     /// Stores ascending pairs in the empty table.
@@ -70,9 +70,8 @@ fn encoded<K: NumpyKey>((first, end): Range) -> Option<(u64, u64)> {
     (first <= last).then_some((first, last))
 }
 
-/// Lets Python handle its signals, once in so many pairs of a scan. No lock is held: a handler may use the
-/// table.
-fn hear_signals(pairs: usize) -> Result<(), PyErr> {
+/// Lets Python handle its signals, once in so many pairs. No lock is held: a handler may use the table.
+pub(crate) fn hear_signals(pairs: usize) -> Result<(), PyErr> {
     if pairs.is_multiple_of(SIGNALS_PAIRS) { Python::attach(|python| python.check_signals()) } else { Ok(()) }
 }
 
@@ -111,10 +110,15 @@ impl<K: NumpyKey> Ordered for TypedTable<K> {
         })
     }
 
-    fn count(&self, range: Range) -> Result<u64, PyErr> {
+    fn count(&self, range: Range) -> Result<usize, PyErr> {
         let Some((first, last)) = encoded::<K>(range) else { return Ok(0) };
         let range = K::decode(first)..=K::decode(last);
-        self.with_session(|session| session.count(range).map_err(|error| error::reading(&error)))
+        self.with_session(|session| {
+            session.keys(range).try_fold(0, |count, key| {
+                hear_signals(count)?;
+                key.map(|_| count + 1).map_err(|error| error::reading(&error))
+            })
+        })
     }
 
     fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr> {
@@ -161,7 +165,8 @@ impl<K: NumpyKey> Ordered for TypedTable<K> {
 
     fn load(&self, keys: &[u64], values: &[&[u8]]) -> Result<u64, PyErr> {
         let mut load = self.table.bulk_load().map_err(|error| error::opening(&error))?;
-        for (bits, value) in keys.iter().zip(values) {
+        for (index, (bits, value)) in keys.iter().zip(values).enumerate() {
+            hear_signals(index)?;
             load.push(K::from_bits(*bits), value).map_err(|error| error::loading(&error))?;
         }
         load.finish().map_err(|error| error::loading(&error))

@@ -147,7 +147,7 @@ impl Table {
     }
 
     /// How many pairs there are.
-    fn count(&self, py: Python<'_>, first: Option<u64>, end: Option<u64>) -> PyResult<u64> {
+    fn count(&self, py: Python<'_>, first: Option<u64>, end: Option<u64>) -> PyResult<usize> {
         let ordered = self.ordered("count")?;
         py.detach(|| ordered.count((first, end)))
     }

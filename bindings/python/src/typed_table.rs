@@ -13,7 +13,7 @@ use pyo3::PyErr;
 
 use crate::error;
 use crate::keys::{Keys, TableKey};
-use crate::ordered::Ordered;
+use crate::ordered::{Ordered, SIGNALS_PAIRS, hear_signals};
 use crate::pairs::Walk;
 
 /// How long the values of a new table are.
@@ -225,19 +225,23 @@ impl<K: TableKey + ?Sized> Operations for TypedTable<K> {
     ) -> Result<Vec<WriteOutcome>, PyErr> {
         let mut room = Vec::new();
         let keys = K::keys(keys, &mut room);
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut part) = (Vec::with_capacity(keys.len()), Vec::new());
         self.with_lifetime(lifetime, |session| {
-            if operation == WriteOperation::Remove {
-                let done = session.remove_many(keys, &mut outcomes);
-                return done.map_err(|error| error::writing(&error));
+            for (number, keys) in keys.chunks(SIGNALS_PAIRS).enumerate() {
+                let first = number * SIGNALS_PAIRS;
+                hear_signals(first)?;
+                let pairs =
+                    || -> Vec<_> { keys.iter().copied().zip(values[first..].iter().copied()).collect() };
+                let done = match operation {
+                    WriteOperation::Remove => session.remove_many(keys, &mut part),
+                    WriteOperation::Insert => session.insert_many(&pairs(), &mut part),
+                    WriteOperation::Update => session.update_many(&pairs(), &mut part),
+                    _ => session.put_many(&pairs(), &mut part),
+                };
+                done.map_err(|error| error::writing(&error))?;
+                outcomes.append(&mut part);
             }
-            let pairs: Vec<_> = keys.iter().copied().zip(values.iter().copied()).collect();
-            let done = match operation {
-                WriteOperation::Insert => session.insert_many(&pairs, &mut outcomes),
-                WriteOperation::Update => session.update_many(&pairs, &mut outcomes),
-                _ => session.put_many(&pairs, &mut outcomes),
-            };
-            done.map_err(|error| error::writing(&error))
+            Ok(())
         })?;
         Ok(outcomes)
     }

@@ -35,6 +35,14 @@ def test_large_integers_in_lists_stay_exact(new_table: Any) -> None:
     assert table.get(np.uint64(2**64 - 1)) == 2**64 - 1
 
 
+def test_numbers_side_by_side_are_stored_as_they_are(new_table: Any) -> None:
+    table = new_table(np.float64)
+    table.put_many([1, 2, 3, 4], [0.5, 2**53, -1, float("inf")])
+    assert table.scan()[1].tolist() == [0.5, 2.0**53, -1.0, float("inf")]
+    table.put_many(np.ma.array([1, 2]), np.ma.array([7.5, 8.5]))
+    assert table.multi_get([1, 2])[0].tolist() == [7.5, 8.5]
+
+
 def test_values_may_be_stored_in_another_order_of_bytes(new_table: Any, client: farsight.Client) -> None:
     table = new_table(">f8")
     table.put_many([1], np.array([2.5], "<f8"))
@@ -47,8 +55,10 @@ REFUSED_KEYS: list[tuple[Any, Any, type[Exception], str]] = [
     (np.uint64, np.array([1.0]), TypeError, "keys are float64, the table holds uint64"),
     (np.uint64, [1.5], TypeError, "keys are float64, the table holds uint64"),
     (np.uint64, np.array([-1]), OverflowError, "keys are int64, and -1 among them is none of uint64"),
-    (np.uint64, [-1], OverflowError, "integer"),
-    (np.uint64, [2**64], OverflowError, "int"),
+    (np.uint64, [-1], OverflowError, "keys have -1 among them, which is none of uint64"),
+    (np.uint64, [2**64], OverflowError, "keys have 18446744073709551616 among them, which is none of uint64"),
+    (np.uint64, np.ma.array([1, 2], "u8", mask=[0, 1]), TypeError, "keys: masked items"),
+    (np.float64, [0.5, 2**53 + 1], OverflowError, "keys have 9007199254740993 among them, which is none of float64"),
     (np.uint64, ["a"], TypeError, "the table holds uint64"),
     (np.uint64, np.zeros((2, 2), np.uint64), ValueError, r"shape \(2, 2\)"),
     (np.int64, np.array([2**63], np.uint64), OverflowError, "none of int64"),
@@ -65,9 +75,17 @@ def test_keys_are_refused(new_table: Any, key: Any, keys: Any, error: type[Excep
         table.multi_get(keys)
 
 
+TWO_FLOATS = np.dtype([("narrow", "<f4"), ("wide", "<f8")])
 REFUSED_VALUES: list[tuple[Any, Any, type[Exception], str]] = [
     (np.float64, np.array(["a"]), TypeError, "values are <U1, the table holds float64"),
     (np.int64, np.array([2.0]), TypeError, "values are float64, the table holds int64"),
+    (np.float64, [0.5, 2**53 + 1], OverflowError, "values have 9007199254740993 among them"),
+    (np.float64, [np.float32(0.5), 2**53 + 1], OverflowError, "values have 9007199254740993 among them"),
+    (np.float64, [0.5, 2**2000], OverflowError, "among them, which is none of float64"),
+    (np.complex128, [1j, 2**53 + 1], OverflowError, "none of complex128"),
+    (np.float64, np.ma.array([0.5], mask=[1]), TypeError, "values: masked items, which no table holds"),
+    (np.float64, [np.ma.masked], TypeError, "values: masked items"),
+    (TWO_FLOATS, [(1e300, 1.0)], OverflowError, "in field 'narrow', have 1e.300 among them, which is beyond float32"),
     (8, [b"short"], ValueError, "5 B, the table holds 8 B"),
     (8, np.zeros(1, "f4"), TypeError, r"values are float32, the table holds \|V8"),
     ("S8", [b"nine char"], ValueError, "9 B, the table holds 8 B"),

@@ -154,7 +154,7 @@ def test_an_embedded_server_ends(tmp_path: Path) -> None:
         farsight.connect(server.url)
 
 
-def test_signals_are_handled_during_a_scan(new_table: Any) -> None:
+def test_signals_are_handled_during_scans_and_writes(new_table: Any) -> None:
     table = new_table(np.int64)
     keys = np.arange(500_000)
     table.load(keys, keys)
@@ -176,16 +176,16 @@ def test_signals_are_handled_during_a_scan(new_table: Any) -> None:
     sender = threading.Thread(target=send)
     sender.start()
     try:
-        for scan in (table.scan, table.scan_keys):
+        for work in (table.scan, table.scan_keys, table.count, lambda: table.put_many(keys, keys)):
             most = 0
             for _ in range(200):
                 first = times
-                scan()
+                work()
                 most = max(most, times - first)
                 if most > 3:
                     break
             # Without a look at them during the call, one is handled when it ends, and few around it.
-            assert most > 3, f"{scan}: {most} signals handled"
+            assert most > 3, f"{work}: {most} signals handled"
     finally:
         ended.set()
         handled.set()

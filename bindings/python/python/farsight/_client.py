@@ -173,7 +173,7 @@ class Client:
                 raise ValueError(f"pairs of a table stay for 1 ms at least, not {ttl!r}")
             sizes = (value_bytes_max or 0, True, default_ms)
             native = self._native.create_table(name, kind, sizes, engine, bits, named, memory_bytes, ack, replicas)
-            return ValuesTable(self, native, value, keys)
+            return ValuesTable(self, native, bytes, keys) if value is bytes else ValuesTable(self, native, str, keys)
         if value_bytes_max is not None:
             raise TypeError(f"values of {value} have one size: value_bytes_max is for bytes and str")
         if ttl is not None:

@@ -155,6 +155,8 @@ def array(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarray[Any,
         flags = values.flags
         if flags.c_contiguous and flags.aligned:
             return values  # As the rest would say, five times faster.
+    if isinstance(values, np.ma.MaskedArray):
+        values = _unmasked(values, what)
     given = values if isinstance(values, np.ndarray) else _of_sequence(values, dtype, what)
     if given.ndim != 1:
         raise ValueError(f"{what} are one vector, not an array of shape {given.shape}")
@@ -199,18 +201,64 @@ def _of_sequence(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarr
                 raise ValueError(f"one of the {what} has {len(item)} B, the table holds {dtype.itemsize} B")
         return np.frombuffer(b"".join(items), dtype)
     if dtype.kind in "iu" and all(isinstance(item, int) for item in items):
-        # Large integers beside small ones would become floats or objects.
+        # Large integers beside small ones would become floats or objects; others wrap, before numpy 2.
+        bounds = np.iinfo(dtype)
+        for item in (min(items), max(items)):
+            if not bounds.min <= item <= bounds.max:
+                raise OverflowError(f"{what} have {item} among them, which is none of {dtype}")
         return np.array(items, dtype)
-    if dtype.kind == "f" and all(isinstance(item, float) for item in items):
-        # Python knows one width of floats; to be stored in a narrower one is what they are here for.
-        return np.array(items, dtype)
+    if dtype.kind in "fc":
+        return _floats(items, dtype, what)
     return np.asarray(items)
+
+
+def _floats(items: list[Any], dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
+    """Python's numbers, where numpy makes near floats of integers that stand beside floats."""
+    if not all(isinstance(item, float) for item in items):
+        if any(item is np.ma.masked for item in items):
+            raise _masked(what)
+        if not any(isinstance(item, (float, complex, np.inexact)) for item in items):
+            return np.asarray(items)
+        for item in items:
+            if isinstance(item, (int, np.integer)) and not _is_held(int(item), dtype):
+                raise OverflowError(f"{what} have {item} among them, which is none of {dtype}")
+        if dtype.kind == "c" or not all(isinstance(item, (int, float)) for item in items):
+            return np.asarray(items)
+    # Python knows one width of floats; to be stored in a narrower one is what they are here for.
+    with np.errstate(over="ignore"):
+        stored = np.array(items, dtype)
+    for index in np.flatnonzero(np.isinf(stored)):
+        if not math.isinf(items[index]):
+            raise OverflowError(f"{what} have {items[index]} among them, which is beyond {dtype}")
+    return stored
+
+
+def _is_held(integer: int, dtype: np.dtype[Any]) -> bool:
+    """True if a type of floats has this very integer."""
+    try:
+        with np.errstate(over="ignore"):
+            return int(dtype.type(integer).real) == integer
+    except OverflowError:
+        return False
+
+
+def _unmasked(values: np.ma.MaskedArray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    """What a masked array holds, if nothing is masked: what stands there is none of its items."""
+    if np.any(np.ma.flatten_mask(np.ma.getmaskarray(values))):
+        raise _masked(what)
+    return np.asarray(values)
+
+
+def _masked(what: str) -> TypeError:
+    return TypeError(f"{what}: masked items, which no table holds: fill them, or leave them out")
 
 
 def _records(items: list[Any], dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
     """Structures. numpy cuts what a field does not hold: so each field is looked at as a table of it would be."""
     rows = [item.item() if isinstance(item, np.void) and item.dtype != dtype else item for item in items]
-    records = np.array(rows, dtype)
+    # What overflows there is found below.
+    with np.errstate(over="ignore"):
+        records = np.array(rows, dtype)
     tuples = [row for row in rows if isinstance(row, tuple)]
     for place, name in enumerate(dtype.names or ()):
         field = dtype[name]

@@ -1,7 +1,7 @@
 """The native module: bits of keys and bytes of values. Programs use the package's own classes instead."""
 
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +66,10 @@ class Table:
     def value_type(self) -> str: ...
     def check_order(self, what: str) -> None: ...
     def get(self, key: Key) -> tuple[bytes, int] | None: ...
+    #: Versions are none unless they are wanted, and values if they went to `out`.
     def multi_get(
         self, keys: Keys, wants_versions: bool, out: NDArray[np.uint8] | None
-    ) -> tuple[bytearray, bytearray | None, bytearray | None]: ...
+    ) -> tuple[bytearray, bytearray | Any, bytearray | Any]: ...
     def scan(
         self, first: int | None, end: int | None, limit: int, is_reverse: bool
     ) -> tuple[bytearray, bytearray]: ...

@@ -139,7 +139,8 @@ class Table(KeyedTable):
     def put_many(self, keys: ArrayLike, values: ArrayLike) -> None:
         """`put` of many pairs, in their order.
 
-        Raises `RefusedError` if the server refused some of them; the others were done.
+        Raises `RefusedError` if the server refused some of them; the others were done. A handler of a signal that
+        raises, as Ctrl-C's does, ends it once in 65,536 pairs; those before were done.
         """
         self._write_many("put", keys, values)
 

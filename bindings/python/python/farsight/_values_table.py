@@ -36,7 +36,7 @@ class ValuesTable(KeyedTable, Generic[V]):
         self, client: Client, native: _native.Table, value: type[V], key: _convert.ByteKey | None = None
     ) -> None:
         super().__init__(client, native, key)
-        self._type = value
+        self._type: type[V] = value
 
     @property
     def value(self) -> type[V]:
@@ -102,7 +102,8 @@ class ValuesTable(KeyedTable, Generic[V]):
     def put_many(self, keys: ArrayLike, values: Iterable[V], *, ttl: _convert.Lifetime | None = None) -> None:
         """`put` of many pairs, in their order.
 
-        Raises `RefusedError` if the server refused some of them; the others were done.
+        Raises `RefusedError` if the server refused some of them; the others were done. A handler of a signal that
+        raises, as Ctrl-C's does, ends it once in 65,536 pairs; those before were done.
         """
         self._write_values("put", keys, values, ttl)
 
