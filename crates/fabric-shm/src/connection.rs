@@ -212,8 +212,14 @@ fn reach(path: &Path, deadline: Instant) -> Result<OwnedFd, FabricError> {
 }
 
 fn remedy_of(error: Errno, path: &Path) -> String {
+    use std::os::unix::fs::FileTypeExt as _;
     let shown = path.display();
+    let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
     match error {
+        // Of a file or a directory the system says the same as of a socket without a listener.
+        Errno::CONNREFUSED if is_other => {
+            "What is there is not a socket: give the path that `farsight serve` printed".to_owned()
+        }
         Errno::NOENT => {
             format!("No such socket: is the server running? Start it with: farsight serve --socket {shown}")
         }

@@ -76,6 +76,17 @@ fn what_is_not_a_socket_is_left_alone() {
 }
 
 #[test]
+fn who_connects_to_what_is_not_a_socket_is_told_so() {
+    let directory = Directory::new();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "precious").expect("a file");
+    for path in [&*file, directory.path(), "/dev/null".as_ref()] {
+        let error = connect_error(path).to_string();
+        assert!(error.contains("is not a socket") && !error.contains("Start the server"), "{error}");
+    }
+}
+
+#[test]
 fn another_programs_socket_is_left_alone() {
     let directory = Directory::new();
     let _other = UnixListener::bind(directory.socket()).expect("a socket");
