@@ -20,10 +20,11 @@ use prost::Message;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use crate::known::{KEYS_MAX, Keys, Pair};
 use crate::{ClusterError, ClusterUrl, Keeper, Known, MapRecord, Member, Offered};
-use calls::{Calls, Failure, WAIT_MAX, Way};
+use calls::{Calls, Failure, MEMBER_WAIT_MAX, WAIT_MAX, Way};
 use messages::{
     Compare, Empty, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest,
     PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest,
@@ -260,7 +261,9 @@ impl Etcd {
 
 /// Until a change may be missed.
 async fn watch(calls: &Mutex<Calls>, created: WatchCreateRequest, news: &(impl Fn() + Sync)) {
-    let Ok(connected) = calls.lock().await.connected().await else { return };
+    // Within a bound, for calls wait for this one.
+    let connecting = timeout(MEMBER_WAIT_MAX, async { calls.lock().await.connected().await });
+    let Ok(Ok(connected)) = connecting.await else { return };
     // A stream of requests that ended would end the watch.
     let (_open, more) = tokio::sync::mpsc::channel::<WatchRequest>(1);
     let requests = [WatchRequest { create_request: Some(created) }];

@@ -29,7 +29,7 @@ use crate::{ClusterError, ClusterUrl};
 /// The longest that a call may take, over all members.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The longest that one member may take.
-const MEMBER_WAIT_MAX: Duration = Duration::from_secs(2);
+pub(super) const MEMBER_WAIT_MAX: Duration = Duration::from_secs(2);
 /// From one attempt to the next.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often an idle connection asks its member for a sign of life: more than one in 5 s is abuse to etcd.

@@ -1,8 +1,9 @@
 //! Leases that end, and an etcd that is away, forgets, or has another leader.
 
+use std::net::TcpListener;
 use std::time::Instant;
 
-use farsight_cluster::{ClusterError, Etcd, EtcdOptions, Standing};
+use farsight_cluster::{ClusterError, Etcd, EtcdOptions, Known, Standing};
 
 use crate::local_etcd::{LocalEtcd, is_there};
 use crate::nodes::{Node, WAIT_MAX, address, found, map, open, url};
@@ -158,4 +159,15 @@ fn an_etcd_on_another_host_wants_leave() {
         refused.to_string().contains("192.0.2.1:2379") && refused.to_string().contains("--allow-plaintext")
     );
     assert!(Etcd::open(&far, EtcdOptions { allow_plaintext: true }).is_ok());
+}
+
+/// A member that takes connections and answers none, not even who proves who it is, holds up no call.
+#[test]
+fn a_watch_at_a_silent_member_does_not_hold_up_calls() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("its address");
+    let etcd = open(&format!("etcd://root:secret@{address}/users"));
+    let _watch = etcd.watch(&Known::default(), || {}).expect("a watch");
+    let error = etcd.read().expect_err("nobody answers").to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("no answer for 2s"), "{error}");
 }
