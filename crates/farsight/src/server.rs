@@ -1,10 +1,12 @@
 //! A server inside the calling process.
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_base::report::report;
 use farsight_cluster::{ClusterError, ClusterUrl, EtcdOptions};
 use farsight_durability::disk::RealDisk;
 use farsight_fabric::{FabricError, Listener};
@@ -334,10 +336,14 @@ impl ServerBuilder {
         let etcd = EtcdOptions { allow_plaintext: self.allow_plaintext };
         let cluster = self.cluster.clone();
         let connect = self.connect_options();
+        let pools = self.pools.clone();
         let listening = self.listen_at_all()?;
         options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
         let (urls, listeners): (Vec<_>, _) = listening.into_iter().map(|at| (at.url, at.listener)).unzip();
         let handle = Node::start_reporting(listeners, &options, &mut taken_bytes)?;
+        if let Some(warning) = why_not_of_pool(&urls, &pools) {
+            report(warning);
+        }
         let training = PoolTraining::of_own(urls[0].clone().into(), connect, handle.own_pool());
         let training = training.map_err(|source| {
             let thread = PoolTraining::THREAD.to_owned();
@@ -429,6 +435,35 @@ fn pool_addresses(lists: &[Addresses]) -> Result<PoolAddresses, StartError> {
     Ok(PoolAddresses((0..nodes).map(node).collect()))
 }
 
+/// Why clients would not find a node that listens at `urls` by what it was told of its pool's addresses. A
+/// name may lead to any address, and another host's to this one.
+fn why_not_of_pool(urls: &[ServerUrl], pools: &[Addresses]) -> Option<String> {
+    let ip = |endpoint: &Endpoint| endpoint.host.parse::<IpAddr>().ok();
+    let may_lead = |told: &Endpoint, own: &Endpoint| {
+        let is_other =
+            matches!((ip(told), ip(own)), (Some(told), Some(own)) if told != own && !own.is_unspecified());
+        told.port == own.port && !is_other
+    };
+    let is_own = |told: &ServerUrl| {
+        urls.iter().any(|own| match (told, own) {
+            (ServerUrl::Tcp(told), ServerUrl::Tcp(own)) | (ServerUrl::Rdma(told), ServerUrl::Rdma(own)) => {
+                may_lead(told, own)
+            }
+            (told, own) => told == own,
+        })
+    };
+    if pools.is_empty() || pools.iter().flat_map(Addresses::urls).any(is_own) {
+        return None;
+    }
+    let shown = |urls: &[ServerUrl]| urls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let told = pools.iter().map(|pool| shown(pool.urls())).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "this node listens at {}, and its pool's nodes are said to be at {told}: clients find it only if one of these \
+         leads here. Give all nodes the addresses of all (--pool)",
+        shown(urls)
+    ))
+}
+
 /// Why clients cannot write this node's memory one-sided, if they cannot: their atomics must see each other.
 /// Two devices may be ports of one card whose atomics do; that cannot be told from here.
 fn why_read_only<'a>(addresses: impl Iterator<Item = (&'a ServerUrl, Option<&'a str>)>) -> Option<String> {
@@ -450,6 +485,37 @@ fn why_read_only<'a>(addresses: impl Iterator<Item = (&'a ServerUrl, Option<&'a 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_is_none_of_its_pool_is_told_so() {
+        let urls = |texts: &[&str]| -> Vec<ServerUrl> {
+            texts.iter().map(|text| text.parse().expect("a well-formed address")).collect()
+        };
+        let why = |own: &[&str], pools: &[&[&str]]| {
+            let pools: Vec<_> = pools.iter().map(|pool| Addresses::new(urls(pool))).collect();
+            why_not_of_pool(&urls(own), &pools)
+        };
+        let own = ["shm:///run/a", "tcp://10.0.0.1:7474"];
+        assert_eq!(why(&own, &[]), None, "it was told nothing");
+        for pool in ["shm:///run/a", "tcp://10.0.0.1:7474", "tcp://a.example:7474"] {
+            assert_eq!(why(&own, &[&["tcp://10.0.0.9:1", pool]]), None, "{pool}");
+            assert_eq!(why(&own, &[&["tcp://10.0.0.9:1"], &[pool]]), None, "{pool}");
+        }
+        assert_eq!(why(&["tcp://0.0.0.0:7474"], &[&["tcp://10.0.0.1:7474"]]), None);
+        assert_eq!(why(&["tcp://a.example:7474"], &[&["tcp://10.0.0.1:7474"]]), None);
+        for pool in [
+            "shm:///run/b",
+            "tcp://10.0.0.1:7475",
+            "tcp://10.0.0.2:7474",
+            "tcp://a.example:1",
+            "rdma://10.0.0.1:7474",
+        ] {
+            let text = why(&own, &[&[pool]]).expect(pool);
+            for part in [pool, own[0], own[1], "--pool"] {
+                assert!(text.contains(part), "{text:?} lacks {part:?}");
+            }
+        }
+    }
 
     #[test]
     fn tables_that_clients_write_want_one_card_or_none() {
