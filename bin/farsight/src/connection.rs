@@ -24,7 +24,8 @@ pub(crate) struct Connection {
     /// The server's URL, as `farsight serve` prints it, or those of some of a pool's memory nodes with commas
     /// between. Of all, for the pool's first table, whose order is then the pool's. Or the pool's name in an
     /// etcd: etcd://[USER:PASSWORD@]HOST[:PORT][,HOST...]/NAME [default: the default socket of this user]
-    #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
+    // Help would print the variable's value, which may have a password.
+    #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL", hide_env_values = true)]
     url: Option<Addresses>,
     /// How long to wait for a server that cannot be reached yet, as one that has just been started: 500ms or
     /// 5s [default: not at all]

@@ -33,7 +33,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use farsight::say;
+use clap::error::{ContextKind, ContextValue};
+use farsight::{say, without_password};
 
 /// The exit code of a command line that is none.
 const EXIT_USAGE: u8 = 2;
@@ -45,7 +46,7 @@ const EXIT_DIFFERS: u8 = 4;
 fn main() -> ExitCode {
     let done = match arguments::Arguments::try_parse() {
         Ok(arguments) => run(arguments),
-        Err(error) => tell(&error),
+        Err(error) => tell(error),
     };
     match done {
         Ok(code) => code,
@@ -64,7 +65,8 @@ fn run(arguments: arguments::Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints what there is instead of a command: help, the version, or what is wrong with the command line.
-fn tell(error: &clap::Error) -> anyhow::Result<ExitCode> {
+fn tell(mut error: clap::Error) -> anyhow::Result<ExitCode> {
+    hide_passwords(&mut error);
     let printed = error.print().and_then(|()| std::io::stdout().flush()).map_err(output::of_output);
     if error.use_stderr() {
         // A user who cannot be told what is wrong sees that something is.
@@ -72,4 +74,16 @@ fn tell(error: &clap::Error) -> anyhow::Result<ExitCode> {
     }
     printed?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes passwords out of what the error quotes of the command line, or of a variable.
+fn hide_passwords(error: &mut clap::Error) {
+    let quoted = |(kind, value): (ContextKind, &ContextValue)| match value {
+        ContextValue::String(text) => Some((kind, ContextValue::String(without_password(text)))),
+        _ => None,
+    };
+    let shown: Vec<_> = error.context().filter_map(quoted).collect();
+    for (kind, value) in shown {
+        error.insert(kind, value);
+    }
 }

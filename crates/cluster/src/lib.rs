@@ -24,4 +24,4 @@ pub use keeper::{Keeper, Offered};
 pub use known::{FoundNodes, Known, Registered};
 pub use record::{MapRecord, Member, RecordError};
 pub use registration::{Registration, Standing};
-pub use url::{ClusterUrl, ClusterUrlError};
+pub use url::{ClusterUrl, ClusterUrlError, without_password};

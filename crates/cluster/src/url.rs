@@ -22,6 +22,19 @@ pub struct ClusterUrl {
     name: String,
 }
 
+/// The text of an address for people, be it well-formed or not: without what may be a user's password. What
+/// stands before the last `@` is none in the path of a socket, nor where no colon parts a user from it.
+#[must_use]
+pub fn without_password(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((secret, public)) if secret.contains(':') && !text.starts_with("shm://") => {
+            let scheme = secret.find("://").map_or("", |at| &secret[..at + "://".len()]);
+            format!("{scheme}…@{public}")
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// Text that names no pool in an etcd.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{url:?} {problem}; what is meant is like etcd://host:2379/users or etcd://a:2379,b:2379/users")]
@@ -73,9 +86,7 @@ impl FromStr for ClusterUrl {
     type Err = ClusterUrlError;
 
     fn from_str(text: &str) -> Result<Self, ClusterUrlError> {
-        let (secret, public) = text.split_once('@').map_or(("", text), |(secret, public)| (secret, public));
-        let shown = if secret.is_empty() { text.to_owned() } else { format!("{SCHEME}…@{public}") };
-        let wrong = |problem| ClusterUrlError { url: shown.clone(), problem };
+        let wrong = |problem| ClusterUrlError { url: without_password(text), problem };
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("does not begin with etcd://"))?;
         let (user, rest) = match rest.split_once('@') {
             Some((user, rest)) => {
@@ -153,12 +164,28 @@ mod tests {
         assert_eq!(url.user(), Some(("root", "se:cret")));
         assert_eq!(url.to_string(), "etcd://root:…@a:1/p");
         assert!(!format!("{url:?}").contains("cret"));
-        for wrong in ["etcd://root:secret@a:1", "etcd://root:secret@a:x/p", "etcd://secret@a/p"] {
+        let more = "etcd://root:sec@secret@a/p";
+        for wrong in ["etcd://root:secret@a:1", "etcd://root:secret@a:x/p", "etcd://secret@a/p", more] {
             let error = wrong.parse::<ClusterUrl>().expect_err(wrong);
             assert!(
                 !error.to_string().contains("secret") && !format!("{error:?}").contains("secret"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn what_may_be_a_password_is_left_out_of_any_text() {
+        for (text, shown) in [
+            ("etcds://root:se:c@ret@a/p", "etcds://…@a/p"),
+            ("root:secret@a/p", "…@a/p"),
+            ("tcp://root:secret@a:1", "tcp://…@a:1"),
+            ("shm:///run/a:b@c", "shm:///run/a:b@c"),
+            ("a@b", "a@b"),
+            ("tcp://a:1", "tcp://a:1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(text), shown);
         }
     }
 

@@ -154,7 +154,9 @@ pub use farsight_client::{
     Access, CachePolicy, CacheStats, CatalogueError, EngineError, Lifetime, LoadError, OpenError, Origin,
     PoolError, ReadError, ReadsByOthers, RepairError, RepairProgress, Repaired, ValueCache, WriteError,
 };
-pub use farsight_cluster::{ClusterError, ClusterUrl, ClusterUrlError, Etcd, EtcdOptions, Known, MapRecord};
+pub use farsight_cluster::{
+    ClusterError, ClusterUrl, ClusterUrlError, Etcd, EtcdOptions, Known, MapRecord, without_password,
+};
 pub use farsight_durability::{Archive, DurabilityError, Pieces};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_shm::check_write_protection;

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use farsight_cluster::ClusterUrlError;
+use farsight_cluster::{ClusterUrlError, without_password};
 
 /// A server's address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -133,17 +133,17 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(UrlError::NoScheme { url: text.to_owned() });
+            return Err(UrlError::NoScheme { url: without_password(text) });
         };
         let endpoint = |scheme| {
             let parsed = Endpoint::parse(rest);
-            parsed.map_err(|problem| UrlError::Endpoint { url: text.to_owned(), scheme, problem })
+            parsed.map_err(|problem| UrlError::Endpoint { url: without_password(text), scheme, problem })
         };
         match scheme {
             "shm" => socket_path(text, rest).map(Self::Shm),
             "tcp" => endpoint("tcp").map(Self::Tcp),
             "rdma" => endpoint("rdma").map(Self::Rdma),
-            _ => Err(UrlError::UnknownScheme { url: text.to_owned(), scheme: scheme.to_owned() }),
+            _ => Err(UrlError::UnknownScheme { url: without_password(text), scheme: scheme.to_owned() }),
         }
     }
 }
@@ -239,6 +239,18 @@ mod tests {
         assert!(matches!(error("shm://"), UrlError::NotAbsolute { .. }));
         assert!(matches!(error("shm:///run/"), UrlError::Directory { .. }));
         assert!(matches!(error("shm:///run/a\0b"), UrlError::ZeroByte { .. }));
+    }
+
+    #[test]
+    fn mistakes_show_no_password() {
+        for text in ["etcds://u:secret@a:1/p", "tcp://u:secret@a:1", "u:secret@a:1"] {
+            let error = error(text);
+            assert!(
+                !error.to_string().contains("secret") && !format!("{error:?}").contains("secret"),
+                "{error}"
+            );
+        }
+        assert!(error("shm://a@b").to_string().contains("shm://a@b"), "a path");
     }
 
     #[test]

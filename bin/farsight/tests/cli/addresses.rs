@@ -85,3 +85,31 @@ fn sides_wait_as_they_are_told() {
     assert_eq!(usage.code, Some(2), "{usage:?}");
     assert!(usage.error.contains("briefly, asleep, spinning"), "{usage:?}");
 }
+
+/// A password that was given as part of an address shows in no text: of a mistake, of an error, of help.
+#[test]
+fn passwords_show_nowhere() {
+    let addresses = [
+        "etcd://root:secret@127.0.0.1:1/users",
+        "etcd://root:sec@secret@127.0.0.1:1/users",
+        "etcd://root:secret@127.0.0.1:99999/users",
+        "etcd://root:secret@127.0.0.1:1",
+        "etcds://root:secret@127.0.0.1:1/users",
+        "tcp://root:secret@127.0.0.1:1",
+        "root:secret@127.0.0.1:1/users",
+    ];
+    for address in addresses {
+        let commands: [&[&str]; 5] = [
+            &["get", "t", "1", "--connect", address],
+            &["get", "--help"],
+            &["doctor"],
+            &["tables", address],
+            &["serve", "--socket", "none/s", "--cluster", address],
+        ];
+        for arguments in commands {
+            let ended = wait(start(program().env("FARSIGHT_URL", address).args(arguments)));
+            let said = format!("{}{}", ended.out, ended.error);
+            assert!(!said.is_empty() && !said.contains("secret"), "{arguments:?}: {said}");
+        }
+    }
+}
