@@ -47,7 +47,7 @@ Examples:
 /// What to compare.
 #[derive(Debug, Args)]
 pub(crate) struct Comparison {
-    /// The keys: a name that `farsight dataset list` shows, or a file
+    /// The keys: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
     pub(crate) dataset: String,
     /// Keys to load [default: all of a real set, 1 million of a synthetic one]

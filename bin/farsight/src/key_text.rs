@@ -160,7 +160,11 @@ impl TextKey for f64 {
                 Err(error) => bail!("key {text:?} is not 0x and 16 hexadecimal digits: {error}"),
             };
         }
-        match text.parse() {
+        match text.parse::<Self>() {
+            // Of any number that is too large the parser makes an infinity: they would all be one key.
+            Ok(key) if key.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+                bail!("key {text:?} is beyond the greatest f64, {:e}; infinity is written inf", Self::MAX)
+            }
             Ok(key) => Ok(key),
             Err(error) => bail!("key {text:?} is no f64, as in -1.5e3, inf or NaN: {error}"),
         }
@@ -233,6 +237,13 @@ mod tests {
         assert!(<[u8; 8]>::parse("0x+123456789abcdef").is_err());
         assert!(i64::parse("0x1").is_err());
         assert!(f64::parse("1,5").is_err());
+        for beyond in ["1e400", "-1e309"] {
+            let error = f64::parse(beyond).unwrap_err().to_string();
+            assert!(error.contains("is beyond the greatest f64, 1.7976931348623157e308"), "{error}");
+        }
+        for infinite in ["inf", "-inf", "infinity", "1.7976931348623157e308"] {
+            assert!(f64::parse(infinite).is_ok(), "{infinite}");
+        }
         assert!(<[u8; 8]>::parse("nine byte").unwrap_err().to_string().contains("has 9 B"));
         let error = <[u8]>::typed("0x0").unwrap_err().to_string();
         assert!(error.contains("two hexadecimal digits a byte"), "{error}");

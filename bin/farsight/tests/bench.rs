@@ -563,7 +563,7 @@ fn what_cannot_be_run_is_refused_at_once() {
     assert!(place.fails(&["--value-size", "8..16"]).contains("wants --values blocks"));
     assert!(place.fails(&["--values", "blocks", "--value-size", "16..8"]).contains("16 is more than 8"));
     assert!(place.fails(&["--values", "blocks", "--value-size", "0..8"]).contains("prove nothing"));
-    assert!(place.fails(&["--seconds", "nan"]).contains("is not between 0"));
+    assert!(place.fails(&["--seconds", "nan"]).contains("is not above 0 and at most"));
     assert!(place.fails(&["--threads", "0"]).contains("1..=4096"));
     let error = place.fails(&["--keys", "1000", "--connect", "shm:///nowhere/s"]);
     assert!(error.contains("/nowhere/s"), "{error}");

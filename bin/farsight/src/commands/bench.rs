@@ -148,7 +148,7 @@ struct Ycsb {
     /// The workload: a, b, b-standard, c, d, e, f or all
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = workloads)]
     workload: Workloads,
-    /// The keys: a name that `farsight dataset list` shows, or a file
+    /// The keys: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "boundaries")]
     dataset: String,
     /// Which keys are popular: uniform, zipfian or latest [default: latest in d, else uniform]
@@ -319,7 +319,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     if seconds > 0.0 && seconds <= SECONDS_MAX {
         Ok(seconds)
     } else {
-        Err(format!("{text} is not between 0 and {SECONDS_MAX}"))
+        Err(format!("{text} is not above 0 and at most {SECONDS_MAX}"))
     }
 }
 

@@ -110,7 +110,7 @@ fn minutes(text: &str) -> Result<f64, String> {
     if minutes > 0.0 && minutes <= MINUTES_MAX {
         Ok(minutes)
     } else {
-        Err(format!("{text} is not between 0 and {MINUTES_MAX}"))
+        Err(format!("{text} is not above 0 and at most {MINUTES_MAX}"))
     }
 }
 

@@ -32,7 +32,7 @@ Examples:
   farsight bench cache --clients 1x1 --keys 100000
   farsight figure cache.json --out cache.svg")]
 pub(super) struct CacheBudgets {
-    /// The keys: a name that `farsight dataset list` shows, or a file
+    /// The keys: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
     dataset: String,
     /// Keys to load

@@ -46,7 +46,7 @@ pub(super) struct Inserts {
     /// The order of the new keys
     #[arg(long, value_enum, default_value_t)]
     order: OrderName,
-    /// The keys to load: a name that `farsight dataset list` shows, or a file
+    /// The keys to load: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
     dataset: String,
     /// Keys to load [default: all of a real set, 10 million of a synthetic one]

@@ -26,7 +26,7 @@ Examples:
   farsight bench model --dataset longitudes --json model.json
   farsight figure model.json --out model.svg")]
 pub(super) struct Model {
-    /// The keys: a name that `farsight dataset list` shows, or a file
+    /// The keys: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "boundaries")]
     dataset: String,
     /// Keys to train on [default: all of a real set, 10 million of a synthetic one]

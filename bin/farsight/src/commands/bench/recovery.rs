@@ -46,7 +46,7 @@ pub(super) struct Recovery {
     /// The directory below which the server keeps its table, until the end [default: that of temporary files]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The keys: a name that `farsight dataset list` shows, or a file
+    /// The keys: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
     dataset: String,
     /// Keys to load [default: all of a real set, 10 million of a synthetic one]

@@ -42,7 +42,7 @@ pub(super) struct ValueLengths {
         default_values_t = [8, 16, 32, 64, 128, 256, 1024, 4096],
         value_parser = clap::value_parser!(u64).range(VALUE_BYTES_MIN as u64..=LONGEST_BYTES))]
     sizes: Vec<u64>,
-    /// The keys: a name that `farsight dataset list` shows, or a file
+    /// The keys: a name that `farsight dataset` lists, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
     dataset: String,
     /// Keys to load
