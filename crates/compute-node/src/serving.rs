@@ -45,7 +45,7 @@ pub struct OfferError {
     /// In which table, if the pool says which tables it has.
     pub table: Option<String>,
     /// What failed.
-    pub source: CatalogueError,
+    pub source: Box<CatalogueError>,
 }
 
 impl fmt::Display for OfferError {
@@ -59,7 +59,7 @@ impl fmt::Display for OfferError {
 
 impl Error for OfferError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
+        Some(&*self.source)
     }
 }
 
@@ -107,13 +107,14 @@ impl Serving {
     /// [`OfferError`], of the first table that has one.
     pub fn offer(&self) -> Result<(), OfferError> {
         let of_engine = |name: &str| name == EngineKind::FLEXKV.name;
-        let infos = self.client.tables().map_err(|source| OfferError { table: None, source })?;
+        let failed = |table| move |source| OfferError { table, source: Box::new(source) };
+        let infos = self.client.tables().map_err(failed(None))?;
         let infos: Vec<_> = infos.into_iter().filter(|info| of_engine(&info.engine.name)).collect();
         self.tables().retain(|id, _| infos.iter().any(|info| info.id == *id));
         let mut offered = Ok(());
         for TableInfo { definition, id, .. } in infos {
             let done = self.offer_in(id, &definition.name);
-            offered = offered.and(done.map_err(|source| OfferError { table: Some(definition.name), source }));
+            offered = offered.and(done.map_err(failed(Some(definition.name))));
         }
         offered
     }

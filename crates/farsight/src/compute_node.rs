@@ -127,9 +127,9 @@ impl ComputeNode {
         serving.listeners().open().map_err(StartError::Fabric)?;
         threads.serve(&serving, workers, &clock).map_err(StartError::Serve)?;
         let told = match serving.offer() {
-            Err(OfferError { table: None, source }) => return Err(source.into()),
+            Err(OfferError { table: None, source }) => return Err((*source).into()),
             // It may write in the others at once, and in that one later.
-            offered => tell(String::new(), offered),
+            offered => tell("", offered),
         };
         threads.spawn("offers", move |stop| offering.keep_offering(stop, told)).map_err(StartError::Serve)?;
         Ok(Self { url, serving, threads })
@@ -167,14 +167,14 @@ impl Offering {
     fn keep_offering(&self, stop: &farsight_node::Stop, mut told: String) {
         while !stop.is_raised() {
             self.news.wait(OFFER_PAUSE);
-            told = tell(told, self.serving.offer());
+            told = tell(&told, self.serving.offer());
         }
         self.serving.withdraw();
     }
 }
 
 /// Reports why it does not write, unless that was `told`; returns what is told by now.
-fn tell(told: String, offered: Result<(), OfferError>) -> String {
+fn tell(told: &str, offered: Result<(), OfferError>) -> String {
     let failed = offered.err().map(|error| with_causes(&error)).unwrap_or_default();
     // The pool may be back later. Until then clients write one-sided.
     if failed != told && !failed.is_empty() {
