@@ -176,14 +176,13 @@ impl RecoveredTables<'_> {
         let mut pieces = run.split(self.threads, RECORDS_A_THREAD_MIN);
         let own = pieces.next();
         let late = thread::scope(|scope| {
-            let begin = |piece| {
+            let hand_over = |piece| {
                 let thread = thread::Builder::new().name("recovery fills".into());
-                let begun = thread.spawn_scoped(scope, move || apply_piece(state, logged, piece));
-                (piece, begun)
+                (piece, thread.spawn_scoped(scope, move || apply_piece(state, logged, piece)))
             };
-            let begun: Vec<_> = pieces.map(begin).collect();
+            let others: Vec<_> = pieces.map(hand_over).collect();
             let mut late = own.map_or(Ok(Vec::new()), |piece| apply_piece(state, logged, piece));
-            for (piece, begun) in begun {
+            for (piece, begun) in others {
                 let applied = match begun {
                     Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
                     // Where the system has no thread for it, this one does it.
