@@ -17,7 +17,7 @@ const TABLE_BYTES: u64 = 16 << 20;
 const FILLER_BYTES_MAX: usize = 100;
 
 fn blocks() -> OfBlocks<DirectStore<Verbs>> {
-    OfBlocks(DirectStore::start(Arc::new(Verbs::new()), TABLE_BYTES))
+    OfBlocks::new(DirectStore::start(Arc::new(Verbs::new()), TABLE_BYTES))
 }
 
 fn byte_keys() -> ByteKeys<Verbs> {
@@ -55,6 +55,6 @@ fn gets_by_byte_keys_of_every_batch_size() {
 #[test]
 fn byte_keys_of_blocks() {
     if is_asked_for() {
-        operations::values_of_any_length(&OfBlocks(byte_keys()));
+        operations::values_of_any_length(&OfBlocks::new(byte_keys()));
     }
 }
